@@ -1,0 +1,66 @@
+"""Deletion: a conversation becomes a tombstone, its messages are gone, its living descendants go with it or become roots."""
+
+from collections.abc import Iterator
+
+from sessionstore import statements
+from sessionstore.errors import Generating
+from sessionstore.life import Life, Row
+from sessionstore.model import Children
+
+
+def bury(life: Life, children: Children, *, force: bool) -> None:
+    """Delete a conversation. A descendant that is being generated refuses it (`Generating` names it), unless forced."""
+    if children == "cascade":
+        for descendant in list(_descendants(life)):
+            if descendant.live and not force:
+                raise generating(descendant)
+            _entomb(descendant)
+    else:
+        for (pk,) in life.transaction.rows(statements.CHILDREN, pk=life.row.pk):
+            _orphan(life, pk)
+    _entomb(life)
+
+
+def generating(life: Life) -> Generating:
+    """The polite refusal: who holds the lease, and until when."""
+    row = life.row
+    expires_at = row.lease_expires_at or life.now
+    return Generating(
+        conversation_id=row.id,
+        holder=life.stored.turn(row.generation or 0).holder,
+        generation=row.generation or 0,
+        expires_at=expires_at,
+        retry_after_ms=max(1, expires_at - life.now),
+    )
+
+
+def _descendants(life: Life) -> Iterator[Life]:
+    for (pk,) in life.transaction.rows(statements.CHILDREN, pk=life.row.pk):
+        child = _life_of(life, pk)
+        yield child
+        yield from _descendants(child)
+
+
+def _life_of(life: Life, pk: int) -> Life:
+    row = Row(*life.transaction.row(statements.LIFE_BY_PK, pk=pk))
+    return Life(life.transaction, row, life.now, life.limits, holds=False)
+
+
+def _orphan(life: Life, pk: int) -> None:
+    child = _life_of(life, pk)
+    child.transaction.run(statements.ORPHAN, at=pk)
+    child.raise_version()
+    child.write_back()
+
+
+def _entomb(life: Life) -> None:
+    row = life.row
+    if row.generation is not None:
+        life.end_generation("deleted")
+    life.raise_version()
+    row.message_count = row.queued_count = 0
+    life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)
+    life.transaction.run(statements.FORGET_TURNS, pk=row.pk)
+    life.write_back()
+    life.transaction.run(statements.BURY, at=row.pk, now=life.now)
+    life.buried = True

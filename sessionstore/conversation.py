@@ -1,0 +1,195 @@
+"""What the door hands out once the lease was judged: every guarded mutation is a method here, and nowhere else.
+
+To add one: write the method and mark it `@mutation`, give `Store` its line and the API its route (CONTRIBUTING.md).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sessionstore import burial, forking, jsontext, statements
+from sessionstore.drafts import Draft, Prepared, prepare, prepare_all
+from sessionstore.errors import (
+    InputsPending,
+    InvalidInput,
+    LeaseLost,
+    MessageComplete,
+    MessageDeleted,
+    MessageNotFound,
+    MessageQueued,
+    PreconditionFailed,
+)
+from sessionstore.forking import ForkOrder
+from sessionstore.life import Life, mutation
+from sessionstore.model import (
+    Children,
+    Conversation,
+    Finished,
+    FinishOutcome,
+    IfMatch,
+    Message,
+    Renewed,
+    Saved,
+    Truncated,
+)
+from sessionstore.repeats import RELEASED
+from sessionstore.stored import alike
+
+
+class GuardedConversation(Life):
+    """A conversation that nobody else is generating now. Usable until the change returns."""
+
+    @mutation
+    def append(self, drafts: Sequence[Draft | Prepared]) -> list[Message]:
+        """Store messages at the tail, in order. One that is stored already and alike keeps its place.
+
+        Raises `MessageExists`, `MessageDeleted`, `MessageQueued`, or `InvalidInput` for a partial message without a lease.
+        """
+        return self.append_all(prepare_all(drafts, self.limits, least=1, partial=self.holds))
+
+    @mutation
+    def put(self, draft: Draft | Prepared, *, if_match: IfMatch | None = None, only_create: bool = False) -> Saved:
+        """Store a message under its id: a new one at the tail, a stored one where it stands. Equal content changes nothing.
+
+        Raises `PreconditionFailed`, `MessageDeleted`, `MessageQueued`, and `MessageComplete` where a complete message would
+        become partial again.
+        """
+        draft = prepare(draft, self.limits)
+        if draft.status == "partial" and not self.holds:
+            raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
+        there = self.stored.message(draft.id)
+        if there is not None:
+            self._check_editable(there)
+        if if_match is not None or only_create:
+            _check_message_tag(there, draft, if_match, only_create=only_create)
+        return self._put(draft, there)
+
+    def _put(self, draft: Prepared, there: Message | None) -> Saved:
+        if there is None:
+            return Saved(message=self.write_message(draft), created=True)
+        if alike(there, draft):
+            self.repeated()
+            return Saved(message=there, created=False)
+        if there.status == "complete" and draft.status == "partial":
+            raise MessageComplete(conversation_id=self.row.id, message_id=there.id)
+        return Saved(message=self.write_message(draft, there), created=False)
+
+    @mutation
+    def label_message(self, message_id: str, patch: dict[str, Any], *, if_match: IfMatch | None = None) -> Message:
+        """Merge a patch (RFC 7396) into a message's metadata, and leave the rest. Raises as `put`, and `MessageNotFound`."""
+        there = self._existing(message_id, if_match)
+        merged = self.limits.json_object(jsontext.merge_patch(there.metadata, patch), "$.metadata")
+        if merged == there.metadata_json:
+            self.repeated()
+            return there
+        draft = Prepared(
+            id=there.id, named=True, role=there.role, content_json=there.content_json or "null", metadata_json=merged,
+            status=there.status, digest="",
+        )  # fmt: skip
+        return self.write_message(draft, there)
+
+    @mutation
+    def delete_message(self, message_id: str, *, if_match: IfMatch | None = None) -> None:
+        """Delete a message for good; its id and position are not used again. Raises as `label_message`."""
+        self._existing(message_id, if_match)
+        version = self.raise_version()
+        self.transaction.run(statements.DELETE_MESSAGE, pk=self.row.pk, message_id=message_id, version=version, now=self.now)
+        self.row.message_count -= 1
+
+    @mutation
+    def truncate(self, after_position: int, through_position: int) -> Truncated:
+        """Delete the messages after one position, through another. The range is closed, so a repeat harms nothing newer."""
+        if not -1 <= after_position <= through_position:
+            raise InvalidInput(
+                reason="A range goes from -1 or later up to the same or a later position", path="$.after_position"
+            )
+        removed = self.transaction.run(
+            statements.TRUNCATE,
+            pk=self.row.pk, after=after_position, through=through_position, version=self.next_version, now=self.now,
+        )  # fmt: skip
+        if removed:
+            self.raise_version()
+            self.row.message_count -= removed
+        else:
+            self.repeated()
+        return Truncated(conversation=self.view(), removed=removed)
+
+    @mutation
+    def fork(self, order: ForkOrder, owner: str) -> Conversation:
+        """Copy this conversation, or its beginning, into a new one. See `forking.fork`."""
+        return forking.fork(self, order, owner)
+
+    @mutation
+    def delete(self, children: Children = "cascade") -> None:
+        """Delete the conversation for good, with its descendants or without. Raises `Generating` for a held descendant."""
+        burial.bury(self, children, force=False)
+
+    @mutation
+    def renew(self, *, phase: str | None = None, ttl_ms: int | None = None) -> Renewed:
+        """Keep the lease, from now for its time to live; say what the turn is doing."""
+        number = self._held()
+        self.extend_lease(ttl_ms)
+        if phase is not None and phase != self.stored.turn(number).phase:
+            self.raise_version()
+            self.transaction.run(statements.SET_PHASE, at=number, phase=phase)
+        row = self.row
+        return Renewed(
+            generation=number,
+            expires_at=row.lease_expires_at or 0,
+            ttl_ms=row.lease_ttl_ms or 0,
+            conversation=self.view(),
+        )
+
+    @mutation
+    def release(self) -> Conversation:
+        """End the turn without a word about how it went."""
+        self._held()
+        self.end_generation("released", end_digest=RELEASED)
+        return self.view()
+
+    @mutation
+    def finish(
+        self,
+        drafts: Sequence[Draft | Prepared] = (),
+        *,
+        outcome: FinishOutcome = "completed",
+        usage: str | None = None,
+        unless_inputs: bool = False,
+        end_digest: str | None = None,
+    ) -> Finished:
+        """Put the last messages and end the turn, both or neither. Raises as `put`, and `InputsPending` with the lease kept."""
+        self._held()
+        if unless_inputs and self.row.queued_count:
+            raise InputsPending(conversation_id=self.row.id, queued_inputs=self.row.queued_count)
+        saved = [self.put(draft).message for draft in prepare_all(drafts, self.limits)]
+        self.end_generation(outcome, end_digest=end_digest, usage=usage)
+        # Read again: what was saved as partial is interrupted by the end.
+        messages = [self.stored.message(message.id) or message for message in saved]
+        return Finished(conversation=self.view(), messages=messages)
+
+    def _held(self) -> int:
+        if not self.holds or self.row.generation is None:
+            raise LeaseLost(conversation_id=self.row.id)
+        return self.row.generation
+
+    def _existing(self, message_id: str, if_match: IfMatch | None) -> Message:
+        there = self.stored.message(message_id)
+        if there is None:
+            raise MessageNotFound(conversation_id=self.row.id, message_id=message_id)
+        self._check_editable(there)
+        if if_match not in (None, "*", there.tag):
+            raise PreconditionFailed(version=there.version)
+        return there
+
+    def _check_editable(self, message: Message) -> None:
+        if message.status == "deleted":
+            raise MessageDeleted(conversation_id=self.row.id, message_id=message.id)
+        if message.status == "queued":
+            raise MessageQueued(conversation_id=self.row.id, message_id=message.id)
+
+
+def _check_message_tag(there: Message | None, draft: Prepared, if_match: IfMatch | None, *, only_create: bool) -> None:
+    if there is None:
+        if if_match is not None:
+            raise PreconditionFailed()
+    elif only_create or if_match not in ("*", there.tag):
+        raise PreconditionFailed(version=there.version, same=alike(there, draft))

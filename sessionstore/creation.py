@@ -1,0 +1,69 @@
+"""New lives: the one place that inserts a conversation, and what an id that was used before has to say to it."""
+
+import msgspec
+
+from sessionstore import statements
+from sessionstore.database import Transaction
+from sessionstore.errors import ConversationDeleted, ConversationExists, ConversationNotFound
+from sessionstore.life import Life, Row
+from sessionstore.limits import Limits
+
+
+class Birth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a new conversation begins with."""
+
+    id: str
+    title: str | None
+    metadata_json: str
+    create_digest: str
+    parent_pk: int | None = None
+    forked_from: tuple[str, int] | None = None
+    message_count: int = 0
+    recreate: int | None = None
+
+
+def living(transaction: Transaction, owner: str, id: str) -> Row | None:
+    """The row of the living conversation of that id."""
+    found = transaction.row(statements.LIFE, owner=owner, id=id)
+    return None if found is None else Row(*found)
+
+
+def newest_tombstone(transaction: Transaction, owner: str, id: str) -> int | None:
+    """The incarnation of the newest deleted conversation of that id."""
+    return transaction.row(statements.TOMBSTONE, owner=owner, id=id)[0]  # type: ignore[no-any-return]
+
+
+def made_by(transaction: Transaction, row: Row, create_digest: str) -> bool:
+    """Whether a living conversation was made by a call with this digest."""
+    return bool(transaction.row(statements.CREATE_DIGEST, pk=row.pk)[0] == create_digest)
+
+
+def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, limits: Limits) -> Life:
+    """Insert a conversation of version 1, and answer its life.
+
+    An id that lives is `ConversationExists`; one that was deleted is `ConversationDeleted` unless `recreate` names its newest
+    tombstone; `recreate` of an id that never was is `ConversationNotFound`.
+    """
+    there = living(transaction, owner, birth.id)
+    if there is not None:
+        same = made_by(transaction, there, birth.create_digest)
+        raise ConversationExists(conversation_id=birth.id, incarnation=there.pk, same=same)
+    _check_tombstone(birth, newest_tombstone(transaction, owner, birth.id))
+    forked_from_id, forked_from_position = birth.forked_from or (None, None)
+    transaction.row(
+        statements.INSERT_CONVERSATION,
+        owner=owner, id=birth.id, title=birth.title, metadata=birth.metadata_json, now=now,
+        next_position=0 if forked_from_position is None else forked_from_position + 1,
+        message_count=birth.message_count, create_digest=birth.create_digest, parent_pk=birth.parent_pk,
+        forked_from_id=forked_from_id, forked_from_position=forked_from_position,
+    )  # fmt: skip
+    life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, holds=False)
+    life.changed = True
+    return life
+
+
+def _check_tombstone(birth: Birth, tombstone: int | None) -> None:
+    if tombstone is None and birth.recreate is not None:
+        raise ConversationNotFound(conversation_id=birth.id)
+    if tombstone != birth.recreate and tombstone is not None:
+        raise ConversationDeleted(conversation_id=birth.id, incarnation=tombstone)

@@ -1,0 +1,142 @@
+"""The one door for changes to a conversation: it judges the call, and only then hands out the object with the mutations.
+
+Order of judgement (PROTOCOL.md): is there such a conversation, is it this life, is the call a repeat, who holds the lease, does
+the precondition hold. An error at any step leaves the database as it was.
+"""
+
+import hmac
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from sessionstore.burial import generating
+from sessionstore.conversation import GuardedConversation
+from sessionstore.creation import Birth, give_birth, living, made_by, newest_tombstone
+from sessionstore.database import Database, Transaction
+from sessionstore.drafts import Prepared
+from sessionstore.errors import (
+    Awaitable,
+    ConversationDeleted,
+    ConversationNotFound,
+    PreconditionFailed,
+    SessionStoreError,
+)
+from sessionstore.life import Life, Row
+from sessionstore.limits import Limits
+from sessionstore.model import Answer, Created, IfMatch
+from sessionstore.repeats import Repeat
+from sessionstore.stored import Stored
+from sessionstore.unguarded import UnguardedConversation
+
+T = TypeVar("T")
+L = TypeVar("L", GuardedConversation, UnguardedConversation)
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call names besides its change: the conversation, and what it believes about it.
+
+    `must_hold`: the call has a meaning only for the holder of the lease.
+    """
+
+    id: str
+    token_hash: str | None = None
+    incarnation: int | None = None
+    if_match: IfMatch | None = None
+    must_hold: bool = False
+
+
+class Door:
+    """Changes to the conversations of one owner. The clock answers milliseconds UTC, and is read under the write lock."""
+
+    def __init__(self, database: Database, owner: str, clock: Callable[[], int], limits: Limits) -> None:
+        self._database, self.owner, self._clock, self._limits = database, owner, clock, limits
+
+    def guarded(self, call: Call, change: Callable[[GuardedConversation], T], repeat: Repeat[T] | None = None) -> Answer[T]:
+        """Run a change for which nobody else may be generating."""
+        return self._pass(call, GuardedConversation, change, repeat)
+
+    def unguarded(self, call: Call, change: Callable[[UnguardedConversation], T], repeat: Repeat[T] | None = None) -> Answer[T]:
+        """Run a change of the closed list."""
+        return self._pass(call, UnguardedConversation, change, repeat)
+
+    def create(self, birth: Birth, parent_id: str | None, messages: list[Prepared]) -> Answer[Created]:
+        """Create a conversation with its first messages; the same call again is answered with what it made."""
+        return self._database.write(lambda transaction: self._create(transaction, birth, parent_id, messages))
+
+    def _pass(self, call: Call, kind: type[L], change: Callable[[L], T], repeat: Repeat[T] | None) -> Answer[T]:
+        def item(transaction: Transaction) -> Answer[T]:
+            row, now = self._enter(transaction, call), self._clock()
+            holds = _same(row.lease_token, call.token_hash)
+            conversation = kind(transaction, row, now, self._limits, holds=holds)
+            refusal = _refusal(conversation, call)
+            done = repeat(conversation.stored) if repeat and (refusal or _ends_lease(conversation)) else None
+            if done is not None:
+                return _answer(conversation, done, replayed=True)
+            if refusal is not None:
+                raise refusal
+            if _ends_lease(conversation):
+                conversation.end_generation("expired")
+            return _answer(conversation, _settled(change(conversation)))
+
+        return self._database.write(item)
+
+    def _enter(self, transaction: Transaction, call: Call) -> Row:
+        """The living row, judged by life."""
+        row = living(transaction, self.owner, call.id)
+        if row is None:
+            tombstone = newest_tombstone(transaction, self.owner, call.id)
+            if tombstone is None:
+                raise ConversationNotFound(conversation_id=call.id)
+            raise ConversationDeleted(conversation_id=call.id, incarnation=tombstone)
+        if call.incarnation not in (None, row.pk):
+            raise ConversationDeleted(conversation_id=call.id, incarnation=row.pk)
+        return row
+
+    def _create(
+        self, transaction: Transaction, birth: Birth, parent_id: str | None, messages: list[Prepared]
+    ) -> Answer[Created]:
+        now = self._clock()
+        there = living(transaction, self.owner, birth.id)
+        if there is not None and made_by(transaction, there, birth.create_digest):
+            stored = Stored(transaction, birth.id, there.pk, now)
+            sent = stored.messages_at(0, len(messages))
+            return Answer(value=Created(conversation=stored.view(), messages=sent), replayed=True)
+        if parent_id is not None and there is None:
+            birth = msgspec.structs.replace(birth, parent_pk=self._enter(transaction, Call(id=parent_id)).pk)
+        life = give_birth(transaction, birth, self.owner, now, self._limits)
+        written = life.append_all(messages)
+        return Answer(value=Created(conversation=life.view(), messages=written))
+
+
+def _refusal(life: Life, call: Call) -> SessionStoreError | None:
+    if not life.holds and (call.must_hold or call.token_hash is not None):
+        return life.stored.lost(call.token_hash)
+    if isinstance(life, GuardedConversation) and life.live and not life.holds:
+        return generating(life)
+    if call.if_match not in (None, "*", life.tag):
+        return PreconditionFailed(version=life.row.version)
+    return None
+
+
+def _ends_lease(life: Life) -> bool:
+    """Whether a guarded call without a token ends an expired lease on its way in."""
+    return isinstance(life, GuardedConversation) and life.expired and not life.holds
+
+
+def _same(stored: str | None, given: str | None) -> bool:
+    return stored is not None and given is not None and hmac.compare_digest(stored, given)
+
+
+def _settled(result: T) -> T:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise Awaitable
+    return result
+
+
+def _answer(life: Life, value: Any, *, replayed: bool = False) -> Answer[Any]:
+    life.close()
+    return Answer(value=value, replayed=replayed or (life.repeats > 0 and not life.changed), lease=life.lease())

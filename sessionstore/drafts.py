@@ -1,0 +1,86 @@
+"""Messages on their way in: checked, encoded and digested before any transaction begins (DESIGN.md, rule 1)."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from sessionstore import jsontext
+from sessionstore.errors import InvalidInput
+from sessionstore.limits import Limits
+
+if sys.version_info >= (3, 14):
+    from uuid import uuid7
+else:
+    from uuid_utils.compat import uuid7
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to store. Give it an `id` of your own and a call that is repeated after a lost answer stores it once.
+
+    `metadata` None means: none for a new message, unchanged for a stored one.
+    """
+
+    role: str
+    content: Any
+    id: str | None = None
+    metadata: dict[str, Any] | None = None
+    status: Literal["complete", "partial"] = "complete"
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A draft that was checked and encoded. `named` says that the id is the caller's own."""
+
+    id: str
+    named: bool
+    role: str
+    content_json: str
+    metadata_json: str | None
+    status: str
+    digest: str
+
+
+def new_id() -> str:
+    """A UUIDv7 (RFC 9562 §5.7): unique without coordination, and later ones sort later."""
+    return str(uuid7())
+
+
+def prepare(draft: Draft | Prepared, limits: Limits, path: str = "$") -> Prepared:
+    """Check and encode one draft. Raises `InvalidInput` with the path to the fault."""
+    if isinstance(draft, Prepared):
+        return draft
+    role = limits.role(draft.role, f"{path}.role")
+    content = limits.json(draft.content, f"{path}.content")
+    metadata = None if draft.metadata is None else limits.json_object(draft.metadata, f"{path}.metadata")
+    if draft.status not in ("complete", "partial"):
+        raise InvalidInput(reason="A message is stored as complete or partial", path=f"{path}.status")
+    message_id = new_id() if draft.id is None else limits.id(draft.id, f"{path}.id")
+    digest = jsontext.digest(role, draft.content, draft.metadata or {})
+    return Prepared(message_id, draft.id is not None, role, content, metadata, draft.status, digest)
+
+
+def prepare_all(
+    drafts: Sequence[Draft | Prepared],
+    limits: Limits,
+    *,
+    least: int = 0,
+    partial: bool = True,
+    path: str = "$.messages",
+) -> list[Prepared]:
+    """Check and encode the drafts of one call; without a lease none may be `partial`."""
+    limits.count(drafts, path, least=least)
+    prepared = [prepare(draft, limits, f"{path}[{index}]") for index, draft in enumerate(drafts)]
+    seen: set[str] = set()
+    for index, draft in enumerate(prepared):
+        if draft.id in seen:
+            raise InvalidInput(reason="An id stands twice in one call", path=f"{path}[{index}].id")
+        if draft.status == "partial" and not partial:
+            raise InvalidInput(reason="Only the holder of a lease stores partial messages", path=f"{path}[{index}].status")
+        seen.add(draft.id)
+    return prepared
+
+
+def identity(drafts: Sequence[Prepared]) -> list[list[str | None]]:
+    """What makes the messages of two calls the same: the caller's ids, the digests and the states."""
+    return [[draft.id if draft.named else None, draft.digest, draft.status] for draft in drafts]

@@ -1,0 +1,129 @@
+"""JSON text in and out, exactly: what was given comes back, or is refused with the path to the fault.
+
+The standard library's decoder is used and not a faster one, because it alone shows duplicate keys (RFC 8259 §4 leaves them
+open, databases and programs then read different values) and keeps integers of any size and lone surrogates (case M18).
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from sessionstore.errors import InvalidInput, Malformed
+
+Json = Any
+"""Any JSON value: None, bool, int, float, str, list or dict with str keys."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTAINERS = (dict, list, tuple)
+
+
+def decode(text: str | bytes) -> Json:
+    """The value of a JSON text from outside. Raises `Malformed` for bad UTF-8, bad JSON, NaN, and keys that stand twice."""
+    try:
+        return _decoder.decode(text if isinstance(text, str) else text.decode())
+    except UnicodeDecodeError:
+        raise Malformed(reason="The text is not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise Malformed(reason=f"This is not JSON: {error.msg}, line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise InvalidInput(reason="The JSON is nested too deeply") from None
+
+
+def load(text: str) -> Json:
+    """The value of a JSON text that the store wrote itself."""
+    return json.loads(text, parse_int=_big_int)
+
+
+def encode(value: Json) -> str:
+    """Compact JSON text of a checked value, keys in their order. Lone surrogates stay escaped, so that it is valid UTF-8."""
+    return _escape_surrogates(_encoder.encode(value))
+
+
+def digest(*parts: Json) -> str:
+    """SHA-256, hexadecimal, over the canonical JSON of `parts`: keys sorted, 1 and 1.0 differ."""
+    return hashlib.sha256(_escape_surrogates(_canonical.encode(parts)).encode()).hexdigest()
+
+
+def merge_patch(target: Json, patch: Json) -> Json:
+    """`target` after a JSON merge patch (RFC 7396): null removes a key, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def check(value: Json, path: str, *, depth: int, digits: int) -> None:
+    """Refuse what JSON cannot carry, or what lies deeper than `depth` or has more than `digits` digits, with its path."""
+    if isinstance(value, _CONTAINERS):
+        if depth <= 0:
+            raise InvalidInput(reason="The JSON is nested too deeply", path=path)
+        for step, inner in _inside(value, path):
+            if isinstance(inner, str) or inner is None:
+                continue
+            check(inner, path + step, depth=depth - 1, digits=digits)
+    else:
+        _check_scalar(value, path, digits)
+
+
+def _inside(value: Json, path: str) -> Any:
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidInput(reason="A JSON object has only strings as keys", path=path)
+        return ((f".{_printable(key)}", inner) for key, inner in value.items())
+    return ((f"[{index}]", inner) for index, inner in enumerate(value))
+
+
+def _check_scalar(value: Json, path: str, digits: int) -> None:
+    if value is None or isinstance(value, str | bool):
+        return
+    if isinstance(value, int):
+        if abs(value) >= 10**digits:
+            raise InvalidInput(reason=f"An integer has at most {digits} digits", path=path)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidInput(reason="A number is too large for an IEEE double, or is none", path=path)
+    else:
+        raise InvalidInput(reason=f"{type(value).__name__} is no JSON value", path=path)
+
+
+def _printable(key: str) -> str:
+    return _SURROGATE.sub("\ufffd", key)[:100]
+
+
+def _escape_surrogates(text: str) -> str:
+    # Only inside strings can a surrogate stand, so the escape means the same character.
+    if text.isascii():
+        return text
+    return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    whole = dict(pairs)
+    if len(whole) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise Malformed(reason=f"The key {_printable(twice)!r} stands twice in one object")
+    return whole
+
+
+def _no_constant(name: str) -> Json:
+    raise Malformed(reason=f"{name} is not JSON")
+
+
+def _big_int(digits: str) -> int | float:
+    # Beyond the interpreter's limit (4,300 digits) int() raises; infinity is refused by `check`, with its path.
+    return int(digits) if len(digits) < 4000 else math.inf
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_big_int)
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)

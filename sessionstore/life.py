@@ -1,0 +1,225 @@
+"""One life of a conversation inside a write transaction: its row, its version, its lease, and how they are written back."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+
+from sessionstore import statements
+from sessionstore.database import Transaction
+from sessionstore.drafts import Prepared
+from sessionstore.errors import ConversationDeleted, Dead
+from sessionstore.limits import Limits
+from sessionstore.model import Conversation, Lease, Message, Outcome, Tag, lease_expired
+from sessionstore.stored import Stored
+
+P = ParamSpec("P")
+R = TypeVar("R")
+L = TypeVar("L", bound="Life")
+
+
+class Row(msgspec.Struct):
+    """The columns that mutations read and change, in the order of `statements.LIFE_COLUMNS`."""
+
+    pk: int
+    id: str
+    version: int
+    next_position: int
+    message_count: int
+    queued_count: int
+    parent_pk: int | None
+    generation: int | None
+    lease_token: str | None
+    lease_ttl_ms: int | None
+    lease_expires_at: int | None
+    interrupt_requested_at: int | None
+
+
+def mutation(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R]:
+    """Make a method a mutation: it works only while the change runs, and once it raised, nothing of the change is kept."""
+
+    @functools.wraps(method)
+    def guarded(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self.check_alive()
+        try:
+            return method(self, *args, **kwargs)
+        except BaseException as error:
+            self.doom = self.doom or error
+            raise
+
+    guarded.__mutation__ = True  # type: ignore[attr-defined]
+    return guarded
+
+
+class Life:
+    """The state of one life while its transaction is open. Only the door makes one, after it has judged the call.
+
+    `holds` says that the call carries the current token.
+    """
+
+    def __init__(self, transaction: Transaction, row: Row, now: int, limits: Limits, *, holds: bool) -> None:
+        self.transaction, self.row, self.now, self.limits, self.holds = transaction, row, now, limits, holds
+        self.stored = Stored(transaction, row.id, row.pk, now)
+        self.changed = False
+        self.repeats = 0
+        self.buried = False
+        self.doom: BaseException | None = None
+        self._alive = True
+        self._pending = self._lease_changed = self._renewed = False
+        if holds:
+            self.extend_lease()
+
+    def check_alive(self) -> None:
+        """Raise `Dead` when the change has returned already, `ConversationDeleted` when it has deleted the conversation."""
+        if not self._alive:
+            raise Dead
+        if self.buried:
+            raise ConversationDeleted(conversation_id=self.row.id, incarnation=self.row.pk)
+
+    @property
+    def live(self) -> bool:
+        """Whether somebody's lease is in force now."""
+        return self.row.generation is not None and not self.expired
+
+    @property
+    def expired(self) -> bool:
+        """Whether there is a lease that others may end."""
+        row = self.row
+        if row.lease_expires_at is None or row.lease_ttl_ms is None:
+            return False
+        return lease_expired(self.now, row.lease_expires_at, row.lease_ttl_ms)
+
+    @property
+    def tag(self) -> Tag:
+        """The state as it was when the call came."""
+        return Tag(self.row.pk, self.row.version)
+
+    @property
+    def next_version(self) -> int:
+        """What `raise_version` will answer."""
+        return self.row.version if self.changed else self.row.version + 1
+
+    def raise_version(self) -> int:
+        """The version of this transaction's changes: one more than before, however many changes there are."""
+        self.row.version = self.next_version
+        self.changed = self._pending = True
+        return self.row.version
+
+    def repeated(self) -> None:
+        """Note that a mutation found its work already done."""
+        self.repeats += 1
+
+    def append_all(self, drafts: Sequence[Prepared]) -> list[Message]:
+        """The messages of these drafts: stored already and alike where they are, the rest at the tail."""
+        return [self._append(draft) for draft in drafts]
+
+    def _append(self, draft: Prepared) -> Message:
+        there = self.stored.appended(draft)
+        if there is not None:
+            self.repeated()
+            return there
+        return self.write_message(draft)
+
+    def write_message(self, draft: Prepared, existing: Message | None = None) -> Message:
+        """The one upsert: a new message takes the next position, a stored one keeps its place and its first digest."""
+        row, version = self.row, self.raise_version()
+        metadata = draft.metadata_json or (existing and existing.metadata_json) or "{}"
+        written = self.transaction.row(
+            statements.PUT_MESSAGE,
+            conversation_pk=row.pk, id=draft.id, position=row.next_position, role=draft.role, content=draft.content_json,
+            metadata=metadata, status=draft.status, mode=None, summary_through=None,
+            generation=row.generation if self.holds else None, created_version=version, version=version,
+            created_at=self.now, updated_at=self.now, digest=draft.digest,
+        )  # fmt: skip
+        if existing is None:
+            row.next_position += 1
+            row.message_count += 1
+        return Message(*written)
+
+    def extend_lease(self, ttl_ms: int | None = None) -> None:
+        """Let the lease end a whole time to live from now."""
+        row = self.row
+        if ttl_ms is not None and ttl_ms != row.lease_ttl_ms:
+            row.lease_ttl_ms = ttl_ms
+            self._lease_changed = True
+        row.lease_expires_at = self.now + (row.lease_ttl_ms or 0)
+        self._renewed = True
+
+    def begin_generation(self, number: int, token_hash: str, ttl_ms: int) -> None:
+        """Give the lease to a new holder."""
+        self.raise_version()
+        self.row.generation, self.row.lease_token, self.row.interrupt_requested_at = number, token_hash, None
+        self.holds = True
+        self._lease_changed = True
+        self.extend_lease(ttl_ms)
+
+    def request_interrupt(self) -> None:
+        """Leave word for the holder."""
+        self.raise_version()
+        self.row.interrupt_requested_at = self.now
+        self._lease_changed = True
+
+    def end_generation(self, outcome: Outcome, *, end_digest: str | None = None, usage: str | None = None) -> None:
+        """End the turn: whatever is still partial is interrupted from now on, whoever ends it and how."""
+        row, version = self.row, self.raise_version()
+        self.transaction.run(
+            statements.END_GENERATION,
+            at=row.generation,
+            now=self.now,
+            outcome=outcome,
+            end_digest=end_digest,
+            usage=usage,
+        )
+        self.transaction.run(statements.INTERRUPT_PARTIAL, pk=row.pk, version=version, now=self.now)
+        row.generation = row.lease_token = row.lease_ttl_ms = row.lease_expires_at = row.interrupt_requested_at = None
+        self.holds = False
+        self._lease_changed = True
+
+    def view(self) -> Conversation:
+        """The conversation as it will be after the commit."""
+        self.write_back()
+        return self.stored.view()
+
+    def lease(self) -> Lease | None:
+        """The caller's own lease after this call."""
+        row = self.row
+        if not self.holds or row.generation is None or row.lease_expires_at is None:
+            return None
+        return Lease(
+            generation=row.generation,
+            expires_at=row.lease_expires_at,
+            interrupt_requested=row.interrupt_requested_at is not None,
+            queued_inputs=row.queued_count,
+        )
+
+    def write_back(self) -> None:
+        """Write what changed in the row. May be called more than once."""
+        row = self.row
+        if self._lease_changed:
+            self.transaction.run(statements.SET_LEASE, at=row.pk, **_lease_columns(row))
+        if self._pending:
+            self.transaction.run(
+                statements.ADVANCE, at=row.pk, version=row.version, now=self.now, next_position=row.next_position,
+                message_count=row.message_count, queued_count=row.queued_count, lease_expires_at=row.lease_expires_at,
+            )  # fmt: skip
+        elif self._renewed:
+            self.transaction.run(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
+        self._pending = self._lease_changed = self._renewed = False
+
+    def close(self) -> None:
+        """End of the change: what was doomed raises, the rest is written, and the object is dead."""
+        self._alive = False
+        if self.doom is not None:
+            raise self.doom
+        self.write_back()
+
+
+def _lease_columns(row: Row) -> dict[str, Any]:
+    return {
+        "generation": row.generation,
+        "lease_token": row.lease_token,
+        "lease_ttl_ms": row.lease_ttl_ms,
+        "lease_expires_at": row.lease_expires_at,
+        "interrupt_requested_at": row.interrupt_requested_at,
+    }

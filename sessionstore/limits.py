@@ -1,0 +1,119 @@
+"""What is accepted: lengths, counts and alphabets, each with the check that names the path to the fault."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+from sessionstore import jsontext
+from sessionstore.errors import InvalidInput, TooLarge
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_ROLE = re.compile(r"[a-z_]+")
+# Cc control, Cs lone surrogates: neither survives every system that an id or a title passes through.
+_REFUSED_CATEGORIES = ("Cc", "Cs")
+LARGEST_NUMBER = 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The limits of one store. Each is a setting; the defaults are PROTOCOL.md's."""
+
+    id_length: int = 200
+    title_length: int = 1_000
+    holder_length: int = 200
+    phase_length: int = 100
+    role_length: int = 40
+    token_length: int = 200
+    json_depth: int = 100
+    integer_digits: int = 1_000
+    messages_per_call: int = 1_000
+    page: int = 1_000
+    body_bytes: int = 16 * 1024 * 1024
+    ttl_min_ms: int = 1_000
+    ttl_max_ms: int = 3_600_000
+    ttl_default_ms: int = 30_000
+
+    def id(self, value: Any, path: str = "$.id") -> str:
+        """A conversation's or message's id: it must survive a URL path, a log line and a file name."""
+        text = self._text(value, path, self.id_length)
+        if not text or text in {".", ".."} or "/" in text or "\\" in text or text != text.strip():
+            raise InvalidInput(
+                reason="An id is not empty, not '.' or '..', and has no '/', '\\' or outer white space", path=path
+            )
+        return text
+
+    def title(self, value: Any, path: str = "$.title") -> str | None:
+        """A conversation's title, or none."""
+        return None if value is None else self._text(value, path, self.title_length)
+
+    def holder(self, value: Any, path: str = "$.holder") -> str:
+        """Who is generating: a name for people."""
+        return self._text(value, path, self.holder_length, shortest=1)
+
+    def phase(self, value: Any, path: str = "$.phase") -> str:
+        """What a turn is doing: a free word."""
+        return self._text(value, path, self.phase_length)
+
+    def role(self, value: Any, path: str = "$.role") -> str:
+        text = self._text(value, path, self.role_length, shortest=1)
+        if not _ROLE.fullmatch(text):
+            raise InvalidInput(reason="A role has only the letters a to z and _", path=path)
+        return text
+
+    def token(self, value: Any, path: str = "$.token") -> str:
+        """A lease token: long enough that nobody guesses it (22 characters of base 64 are 128 bits)."""
+        text = self._text(value, path, self.token_length, shortest=22)
+        if not _TOKEN.fullmatch(text):
+            raise InvalidInput(reason="A token has only visible ASCII characters", path=path)
+        return text
+
+    def ttl(self, value: int | None, path: str = "$.ttl_ms") -> int | None:
+        """How long a lease lives without a word from its holder."""
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not self.ttl_min_ms <= value <= self.ttl_max_ms:
+            raise InvalidInput(reason=f"A time to live is {self.ttl_min_ms} to {self.ttl_max_ms} milliseconds", path=path)
+        return value
+
+    def number(self, value: int | None, path: str, *, least: int = 0) -> int | None:
+        """A position, version or count that every database can hold."""
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_NUMBER:
+            raise InvalidInput(reason=f"Expected an integer of at least {least}", path=path)
+        return value
+
+    def page_size(self, value: int, path: str = "$.limit") -> int:
+        """How many rows a page has."""
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.page:
+            raise InvalidInput(reason=f"A page has 1 to {self.page} rows", path=path)
+        return value
+
+    def count(self, values: Any, path: str = "$.messages", *, least: int = 0) -> None:
+        """How many messages one call carries."""
+        if not least <= len(values) <= self.messages_per_call:
+            raise InvalidInput(reason=f"A call carries {least} to {self.messages_per_call} messages", path=path)
+
+    def json(self, value: Any, path: str) -> str:
+        """The text of any JSON value, checked."""
+        jsontext.check(value, path, depth=self.json_depth, digits=self.integer_digits)
+        text = jsontext.encode(value)
+        if len(text) > self.body_bytes:
+            raise TooLarge(reason=f"A JSON value has at most {self.body_bytes} characters", path=path)
+        return text
+
+    def json_object(self, value: Any, path: str) -> str:
+        """The text of a JSON object, checked."""
+        if not isinstance(value, dict):
+            raise InvalidInput(reason="Expected an object", path=path)
+        return self.json(value, path)
+
+    def _text(self, value: Any, path: str, longest: int, *, shortest: int = 0) -> str:
+        if not isinstance(value, str):
+            raise InvalidInput(reason="Expected a string", path=path)
+        if not shortest <= len(value) <= longest:
+            raise InvalidInput(reason=f"The length is {shortest} to {longest} characters", path=path)
+        if not value.isprintable() and any(unicodedata.category(c) in _REFUSED_CATEGORIES for c in value):
+            raise InvalidInput(reason="Control characters and lone surrogates are refused", path=path)
+        return value

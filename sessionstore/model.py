@@ -1,0 +1,233 @@
+"""The values that callers get, and the pure rules about them. All are frozen; times are milliseconds UTC since 1970.
+
+JSON is kept as the text that is stored and decoded when it is read, so a value that somebody changes in place is a copy, and
+nothing is decoded that nobody looks at.
+"""
+
+from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from sessionstore import jsontext
+
+T = TypeVar("T")
+
+Status = Literal["complete", "partial", "interrupted", "queued", "deleted"]
+Outcome = Literal["completed", "failed", "waiting", "released", "expired", "interrupted", "deleted"]
+FinishOutcome = Literal["completed", "failed", "waiting", "interrupted"]
+IfBusy = Literal["reject", "interrupt"]
+Children = Literal["cascade", "orphan"]
+Order = Literal["asc", "desc"]
+
+CLOCK_TOLERANCE_MS = 1_000
+
+
+class Tag(NamedTuple):
+    """Which state of what: the life of the conversation, and the version in it. The text is HTTP's ETag without quotes."""
+
+    incarnation: int
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.incarnation}-{self.version}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The tag of a text like `12-7`, or None."""
+        incarnation, dash, version = text.partition("-")
+        decimal = dash and all(part.isascii() and part.isdigit() and len(part) < 19 for part in (incarnation, version))
+        return cls(int(incarnation), int(version)) if decimal else None
+
+
+IfMatch = Tag | Literal["*"]
+"""A precondition: the state that the caller has seen, or "*" for any that exists."""
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what is answered: frozen, compared by value."""
+
+
+class Generation(Value, frozen=True, kw_only=True):
+    """A turn that is going on: the lease and who holds it. `number` is the fence: it rises for ever."""
+
+    number: int
+    holder: str
+    phase: str
+    acquired_at: int
+    expires_at: int
+    expired: bool
+    interrupt_requested: bool
+
+
+class LastGeneration(Value, frozen=True, kw_only=True):
+    """The newest turn that ended."""
+
+    number: int
+    outcome: Outcome
+    ended_at: int
+    usage_json: str | None
+
+    @property
+    def usage(self) -> Any:
+        """What the turn used, as its holder said it, or None."""
+        return None if self.usage_json is None else jsontext.load(self.usage_json)
+
+
+class ForkedFrom(Value, frozen=True, kw_only=True):
+    """Where a fork was taken: the source and its last position in the fork (-1: before the first message)."""
+
+    id: str
+    position: int
+
+
+class Conversation(Value, frozen=True, kw_only=True):
+    """A conversation as of one moment. `incarnation` is this life of the id; `version` rises with every change."""
+
+    id: str
+    incarnation: int
+    title: str | None
+    metadata_json: str
+    created_at: int
+    updated_at: int
+    version: int
+    message_count: int
+    queued_inputs: int
+    parent_id: str | None
+    forked_from: ForkedFrom | None
+    generation: Generation | None
+    last_generation: LastGeneration | None
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The caller's own labels, a fresh copy."""
+        return jsontext.load(self.metadata_json)  # type: ignore[no-any-return]
+
+    @property
+    def tag(self) -> Tag:
+        """This very state, for `if_match`."""
+        return Tag(self.incarnation, self.version)
+
+
+class Message(msgspec.Struct, frozen=True):
+    """A message as of one moment. `version` is the conversation's at the message's last change."""
+
+    incarnation: int
+    id: str
+    position: int | None
+    role: str
+    content_json: str | None
+    metadata_json: str | None
+    status: Status
+    summary_through: int | None
+    generation: int | None
+    version: int
+    created_at: int
+    updated_at: int
+
+    @property
+    def content(self) -> Any:
+        """What was said: any JSON value, a fresh copy. None also for a deleted message."""
+        return None if self.content_json is None else jsontext.load(self.content_json)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The caller's own labels, a fresh copy."""
+        return {} if self.metadata_json is None else jsontext.load(self.metadata_json)
+
+    @property
+    def tag(self) -> Tag:
+        """This very state, for `if_match`."""
+        return Tag(self.incarnation, self.version)
+
+
+class Lease(Value, frozen=True, kw_only=True):
+    """How the caller's own lease stands after a call with its token. Renew before `expires_at`; stop when asked to."""
+
+    generation: int
+    expires_at: int
+    interrupt_requested: bool
+    queued_inputs: int
+
+
+class Answer(Value, Generic[T], frozen=True, kw_only=True):
+    """What a mutation answers: the `value` that was asked for, whether it had been done before, and the caller's lease."""
+
+    value: T
+    replayed: bool = False
+    lease: Lease | None = None
+
+
+class Page(Value, Generic[T], frozen=True, kw_only=True):
+    """Some rows in order, and where the next page begins: pass `next` on, or stop when it is None."""
+
+    items: list[T]
+    next: int | None
+
+
+class ConversationPage(Page[Conversation], frozen=True, kw_only=True):
+    """A page of conversations; `change` is the store's newest change as of this page."""
+
+    change: int
+
+
+class Created(Value, frozen=True, kw_only=True):
+    """A new conversation with its first messages."""
+
+    conversation: Conversation
+    messages: list[Message]
+
+
+class Saved(Value, frozen=True, kw_only=True):
+    """A message that was put; `created` says that it was new."""
+
+    message: Message
+    created: bool
+
+
+class Acquired(Value, frozen=True, kw_only=True):
+    """A lease: keep `token` secret and send it with every call of the turn."""
+
+    token: str
+    generation: int
+    expires_at: int
+    conversation: Conversation
+    messages: list[Message]
+
+    def __repr__(self) -> str:
+        # The token is a secret, and reprs end up in logs.
+        return f"Acquired(generation={self.generation}, expires_at={self.expires_at}, conversation={self.conversation!r})"
+
+
+class Renewed(Value, frozen=True, kw_only=True):
+    """A lease that lives on."""
+
+    generation: int
+    expires_at: int
+    ttl_ms: int
+    conversation: Conversation
+
+
+class Finished(Value, frozen=True, kw_only=True):
+    """A turn that ended, with what was saved last."""
+
+    conversation: Conversation
+    messages: list[Message]
+
+
+class Truncated(Value, frozen=True, kw_only=True):
+    """A conversation without `removed` of its messages."""
+
+    conversation: Conversation
+    removed: int
+
+
+class Interruption(Value, frozen=True, kw_only=True):
+    """`requested`: the holder is told with its next call. `ended`: the turn is over. `idle`: nothing to interrupt."""
+
+    conversation: Conversation
+    state: Literal["requested", "ended", "idle"]
+
+
+def lease_expired(now: int, expires_at: int, ttl_ms: int) -> bool:
+    """Whether others may take over. An expiry further ahead than its own time to live means that the clock stepped back."""
+    return expires_at <= now or expires_at > now + ttl_ms + CLOCK_TOLERANCE_MS

@@ -1,0 +1,99 @@
+"""What calls ask for, checked and put in order before any transaction begins."""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from sessionstore import jsontext
+from sessionstore.creation import Birth
+from sessionstore.door import Call
+from sessionstore.drafts import Draft, Prepared, identity, new_id, prepare_all
+from sessionstore.errors import InvalidInput
+from sessionstore.forking import ForkOrder
+from sessionstore.limits import Limits
+from sessionstore.model import IfBusy, IfMatch
+from sessionstore.unguarded import AcquireOrder
+
+
+def hash_token(token: str) -> str:
+    """What is stored of a token: SHA-256, enough for a secret of 128 random bits."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def one_of(value: str, allowed: Sequence[str], path: str) -> None:
+    """Refuse a word that is not on the list."""
+    if value not in allowed:
+        raise InvalidInput(reason=f"Expected one of: {', '.join(allowed)}", path=path)
+
+
+def call(
+    limits: Limits,
+    id: str,
+    token: str | None,
+    incarnation: int | None,
+    if_match: IfMatch | None = None,
+    *,
+    must_hold: bool = False,
+) -> Call:
+    """What the door judges."""
+    return Call(
+        id=limits.id(id),
+        token_hash=None if token is None else hash_token(limits.token(token)),
+        incarnation=limits.number(incarnation, "$.incarnation", least=1),
+        if_match=if_match,
+        must_hold=must_hold,
+    )
+
+
+def birth(
+    limits: Limits,
+    id: str | None,
+    title: str | None,
+    metadata: dict[str, Any] | None,
+    parent_id: str | None,
+    recreate: int | None,
+    drafts: Sequence[Prepared],
+) -> Birth:
+    """A create."""
+    labels = {} if metadata is None else metadata
+    checked_title, metadata_json = limits.title(title), limits.json_object(labels, "$.metadata")
+    parent = None if parent_id is None else limits.id(parent_id, "$.parent_id")
+    return Birth(
+        id=new_id() if id is None else limits.id(id),
+        title=checked_title,
+        metadata_json=metadata_json,
+        create_digest=jsontext.digest("create", checked_title, labels, parent, identity(drafts)),
+        recreate=limits.number(recreate, "$.recreate", least=1),
+    )
+
+
+def fork(
+    limits: Limits, new: str | None, through: int | None, before_user: int | None, title: str | None, *, settled: bool
+) -> ForkOrder:
+    """A fork."""
+    if through is not None and before_user is not None:
+        raise InvalidInput(reason="Name one end of the fork, not two", path="$.before_user_message")
+    return ForkOrder(
+        id=new_id() if new is None else limits.id(new),
+        title=limits.title(title),
+        through_position=limits.number(through, "$.through_position"),
+        before_user_message=limits.number(before_user, "$.before_user_message"),
+        settled=settled,
+    )
+
+
+def acquire(
+    limits: Limits, holder: str, token: str | None, ttl_ms: int | None, if_busy: IfBusy, messages: Sequence[Draft]
+) -> AcquireOrder:
+    """An acquire; without a token of the caller's, one is made."""
+    one_of(if_busy, ("reject", "interrupt"), "$.if_busy")
+    token = secrets.token_urlsafe(32) if token is None else limits.token(token)
+    return AcquireOrder(
+        holder=limits.holder(holder),
+        token=token,
+        token_hash=hash_token(token),
+        ttl_ms=limits.ttl(ttl_ms) or limits.ttl_default_ms,
+        if_busy=if_busy,
+        messages=prepare_all(messages, limits, partial=False),
+    )

@@ -1,0 +1,160 @@
+"""Reads: each answer comes from one snapshot, none writes anything, and none grows with what it does not show."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sessionstore import migrate, statements
+from sessionstore.creation import newest_tombstone
+from sessionstore.database import Database, Transaction
+from sessionstore.errors import (
+    ConversationDeleted,
+    ConversationNotFound,
+    InvalidInput,
+    MessageDeleted,
+    MessageNotFound,
+)
+from sessionstore.limits import Limits
+from sessionstore.model import Conversation, ConversationPage, Message, Order, Page
+from sessionstore.reading import conversation_of
+
+END = 2**63 - 1
+
+
+class Reads:
+    """The reading half of a store, for the conversations of one owner."""
+
+    def __init__(self, database: Database, owner: str, clock: Callable[[], int], limits: Limits) -> None:
+        self.database, self.limits = database, limits
+        self._owner, self._clock = owner, clock
+
+    def get(self, id: str, *, incarnation: int | None = None) -> Conversation:
+        """The conversation. Raises `ConversationNotFound`, `ConversationDeleted`."""
+        self.limits.id(id)
+
+        def look(transaction: Transaction) -> Conversation:
+            row = transaction.row(statements.VIEW_OF_ID, owner=self._owner, id=id)
+            if row is None:
+                raise self._missing(transaction, id)
+            view = conversation_of(row, self._clock())
+            _check_life(id, view.incarnation, incarnation)
+            return view
+
+        return self.database.read(look)
+
+    def conversations(
+        self,
+        *,
+        generating: bool | None = None,
+        parent_id: str | None = None,
+        containing: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> ConversationPage:
+        """A page of conversations, the latest change first. Pass a page's `next` as `before` for the one after it.
+
+        `containing` is a part of the title or id, in any case. What changes meanwhile moves to the front.
+        """
+        statement = statements.list_conversations(
+            generating=generating, of_parent=parent_id is not None, containing=containing is not None
+        )
+        asked: dict[str, Any] = {"owner": self._owner, "count": self.limits.page_size(limit) + 1}
+        asked["before"] = END if before is None else self.limits.number(before, "$.before")
+        if parent_id is not None:
+            asked["parent_id"] = self.limits.id(parent_id, "$.parent_id")
+        if containing is not None:
+            self.limits.title(containing, "$.q")
+            asked["part"] = _like(containing.lower())
+
+        def look(transaction: Transaction) -> ConversationPage:
+            now = self._clock()
+            timed = asked if generating is None else {**asked, "now": now}
+            change = transaction.row(statements.NEWEST_CHANGE, owner=self._owner)[0]
+            rows = transaction.rows(statement, **timed)
+            shown = rows[:limit]
+            following = shown[-1][-1] if len(rows) > limit else None
+            return ConversationPage(items=[conversation_of(row, now) for row in shown], next=following, change=change)
+
+        return self.database.read(look)
+
+    def messages(
+        self,
+        id: str,
+        *,
+        after: int | None = None,
+        before: int | None = None,
+        order: Order = "asc",
+        limit: int = 50,
+        incarnation: int | None = None,
+    ) -> Page[Message]:
+        """A page of the transcript between two positions.
+
+        Pass a page's `next` as `after` for the one that follows, or as `before` in descending order.
+        """
+        self.limits.id(id)
+        if order not in ("asc", "desc"):
+            raise InvalidInput(reason="Expected asc or desc", path="$.order")
+        statement = statements.list_messages(descending=order == "desc")
+        first = -1 if after is None else self.limits.number(after, "$.after", least=-1)
+        end = END if before is None else self.limits.number(before, "$.before")
+        count = self.limits.page_size(limit)
+
+        def look(transaction: Transaction) -> Page[Message]:
+            pk = self._living(transaction, id, incarnation)
+            rows = transaction.rows(statement, pk=pk, after=first, before=end, count=count + 1)
+            shown = [Message(*row) for row in rows[:count]]
+            return Page(items=shown, next=shown[-1].position if len(rows) > count else None)
+
+        return self.database.read(look)
+
+    def message(self, id: str, message_id: str, *, incarnation: int | None = None) -> Message:
+        """One message. Raises `MessageNotFound`, `MessageDeleted`."""
+        self.limits.id(id)
+        self.limits.id(message_id, "$.message_id")
+
+        def look(transaction: Transaction) -> Message:
+            pk = self._living(transaction, id, incarnation)
+            row = transaction.row(statements.MESSAGE, pk=pk, id=message_id)
+            if row is None:
+                raise MessageNotFound(conversation_id=id, message_id=message_id)
+            message = Message(*row)
+            if message.status == "deleted":
+                raise MessageDeleted(conversation_id=id, message_id=message_id)
+            return message
+
+        return self.database.read(look)
+
+    def leases(self) -> list[Conversation]:
+        """Every conversation with a lease, live or expired, the oldest turn first."""
+        now = self._clock()
+        rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self._owner))
+        return [conversation_of(row, now) for row in rows]
+
+    def check_ready(self) -> None:
+        """Raise what keeps the store from working: a child of `Unavailable` or `DatabaseUnusable`."""
+        migrate.verify(self.database)
+        self.database.read(lambda transaction: transaction.row(statements.PING))
+
+    def _living(self, transaction: Transaction, id: str, incarnation: int | None) -> int:
+        row = transaction.row(statements.INCARNATION, owner=self._owner, id=id)
+        if row is None:
+            raise self._missing(transaction, id)
+        _check_life(id, row[0], incarnation)
+        return int(row[0])
+
+    def _missing(self, transaction: Transaction, id: str) -> ConversationNotFound | ConversationDeleted:
+        tombstone = newest_tombstone(transaction, self._owner, id)
+        if tombstone is None:
+            return ConversationNotFound(conversation_id=id)
+        return ConversationDeleted(conversation_id=id, incarnation=tombstone)
+
+
+def _check_life(id: str, living: int, meant: int | None) -> None:
+    if meant not in (None, living):
+        raise ConversationDeleted(conversation_id=id, incarnation=living)
+
+
+def _like(part: str) -> str:
+    """A text that matches itself only inside a LIKE pattern."""
+    for special in (statements.LIKE_ESCAPE, "%", "_"):
+        part = part.replace(special, statements.LIKE_ESCAPE + special)
+    return part

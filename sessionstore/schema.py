@@ -1,0 +1,163 @@
+"""The three tables. `migrations/` builds them; a test holds the two together. The SQL views live in the migrations alone.
+
+Columns are integers and text only, so statements run compiled on the driver's own connection (DESIGN.md, rule 10). JSON is
+not checked by the database: every value comes from one encoder, and parsing 16 MiB again inside the write lock helps nobody.
+"""
+
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    ColumnElement,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal_column,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+# A partial index serves only a statement that says its condition in the same words, so constants are never bound.
+LIVING: ColumnElement[bool] = literal_column("deleted_at IS NULL")
+PARTIAL: ColumnElement[bool] = literal_column("status = 'partial'")
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("pk", Integer, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("id", Text, nullable=False),
+    Column("title", Text),
+    Column("metadata", Text, nullable=False),
+    Column("created_at", Integer, nullable=False),
+    Column("updated_at", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("change", Integer, nullable=False),
+    Column("next_position", Integer, nullable=False),
+    Column("message_count", Integer, nullable=False),
+    Column("queued_count", Integer, nullable=False),
+    Column("create_digest", Text),
+    Column("parent_pk", Integer, ForeignKey("conversations.pk")),
+    Column("forked_from_id", Text),
+    Column("forked_from_position", Integer),
+    Column("generation", Integer),
+    Column("lease_token", Text),
+    Column("lease_ttl_ms", Integer),
+    Column("lease_expires_at", Integer),
+    Column("interrupt_requested_at", Integer),
+    Column("deleted_at", Integer),
+    CheckConstraint("version >= 1", name="version"),
+    CheckConstraint("next_position >= 0 AND message_count >= 0 AND queued_count >= 0", name="counts"),
+    CheckConstraint("(forked_from_id IS NULL) = (forked_from_position IS NULL)", name="forked_from"),
+    CheckConstraint(
+        "CASE WHEN generation IS NULL THEN lease_token IS NULL AND lease_ttl_ms IS NULL AND lease_expires_at IS NULL"
+        " AND interrupt_requested_at IS NULL"
+        " ELSE lease_token IS NOT NULL AND lease_ttl_ms > 0 AND lease_expires_at IS NOT NULL END",
+        name="lease",
+    ),
+    CheckConstraint(
+        "deleted_at IS NULL OR (generation IS NULL AND title IS NULL AND metadata = '{}' AND create_digest IS NULL"
+        " AND message_count = 0 AND queued_count = 0)",
+        name="tombstone",
+    ),
+    Index("ix_conversations_change", "change"),
+    Index("ix_conversations_owner_change", "owner", "change"),
+    Index("uq_conversations_living", "owner", "id", unique=True, sqlite_where=LIVING, postgresql_where=LIVING),
+    sqlite_strict=True,
+    sqlite_autoincrement=True,
+)
+_tombstone: ColumnElement[bool] = literal_column("deleted_at IS NOT NULL")
+_child: ColumnElement[bool] = literal_column("parent_pk IS NOT NULL")
+_leased: ColumnElement[bool] = literal_column("generation IS NOT NULL")
+Index(
+    "ix_conversations_tombstones",
+    conversations.c.owner,
+    conversations.c.id,
+    sqlite_where=_tombstone,
+    postgresql_where=_tombstone,
+)
+Index("ix_conversations_parent_pk", conversations.c.parent_pk, sqlite_where=_child, postgresql_where=_child)
+Index("ix_conversations_generation", conversations.c.generation, sqlite_where=_leased, postgresql_where=_leased)
+
+_changed: ColumnElement[bool] = literal_column("version > created_version")
+messages = Table(
+    "messages",
+    metadata,
+    Column("pk", Integer, primary_key=True),
+    Column("conversation_pk", Integer, ForeignKey("conversations.pk"), nullable=False),
+    Column("id", Text, nullable=False),
+    Column("position", Integer),
+    Column("role", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("mode", Text),
+    Column("summary_through", Integer),
+    Column("generation", Integer),
+    Column("created_version", Integer, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", Integer, nullable=False),
+    Column("updated_at", Integer, nullable=False),
+    Column("digest", Text),
+    Column("metadata", Text),
+    # Last, so that a row is read without walking through the pages of a long text.
+    Column("content", Text),
+    UniqueConstraint("conversation_pk", "id"),
+    UniqueConstraint("conversation_pk", "position"),
+    CheckConstraint("status IN ('complete', 'partial', 'interrupted', 'queued', 'deleted')", name="status"),
+    CheckConstraint("mode IS NULL OR mode IN ('steer', 'follow_up')", name="mode"),
+    CheckConstraint("position >= 0", name="position"),
+    CheckConstraint(
+        "CASE WHEN status = 'queued' THEN position IS NULL ELSE status = 'deleted' OR position IS NOT NULL END",
+        name="queued",
+    ),
+    CheckConstraint("version >= created_version", name="version"),
+    CheckConstraint(
+        "CASE WHEN status = 'deleted' THEN content IS NULL AND metadata IS NULL AND digest IS NULL"
+        " ELSE content IS NOT NULL AND metadata IS NOT NULL AND digest IS NOT NULL END",
+        name="tombstone",
+    ),
+    Index(
+        "ix_messages_changed",
+        "conversation_pk",
+        "version",
+        sqlite_where=_changed,
+        postgresql_where=_changed,
+    ),
+    Index("ix_messages_partial", "conversation_pk", sqlite_where=PARTIAL, postgresql_where=PARTIAL),
+    sqlite_strict=True,
+)
+
+generations = Table(
+    "generations",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("conversation_pk", Integer, ForeignKey("conversations.pk"), nullable=False),
+    Column("token_hash", Text, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("first_position", Integer, nullable=False),
+    Column("acquired_at", Integer, nullable=False),
+    Column("ended_at", Integer),
+    Column("outcome", Text),
+    Column("end_digest", Text),
+    Column("usage", Text),
+    Column("metadata", Text),
+    UniqueConstraint("conversation_pk", "token_hash"),
+    CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name="ended"),
+    CheckConstraint(
+        "outcome IN ('completed', 'failed', 'waiting', 'released', 'expired', 'interrupted', 'deleted')", name="outcome"
+    ),
+    Index("ix_generations_log", "conversation_pk", "number"),
+    sqlite_strict=True,
+    sqlite_autoincrement=True,
+)

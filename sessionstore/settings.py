@@ -1,0 +1,60 @@
+"""Settings come from the environment, each under `SESSIONSTORE_` and its name in capitals. docs/settings.md has the table."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+import platformdirs
+
+from sessionstore.errors import InvalidInput
+from sessionstore.limits import Limits
+
+PREFIX = "SESSIONSTORE_"
+
+
+def default_database_url() -> str:
+    """A file in the user's own data directory."""
+    return f"sqlite:///{Path(platformdirs.user_data_dir('sessionstore', appauthor=False)) / 'sessionstore.db'}"
+
+
+def _setting(about: str, default: Any = MISSING, factory: Any = MISSING) -> Any:
+    return field(default=default, default_factory=factory, metadata={"about": about})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that can be set from outside, besides the limits."""
+
+    database_url: str = _setting("Where the database is: sqlite:///path/to/file.db", factory=default_database_url)
+    host: str = _setting("The address that `serve` listens on; loopback only", "127.0.0.1")
+    port: int = _setting("The port that `serve` listens on; 0 takes a free one", 8080)
+    synchronous: str = _setting("full: acknowledged means durable; normal: the last commits may go with the power", "full")
+    busy_timeout_ms: int = _setting("How long a call waits for the database before it answers busy", 5_000)
+    shutdown_seconds: int = _setting("How long `serve` waits for running calls when it is told to stop", 30)
+    limits: Limits = field(default_factory=Limits)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Read the environment. Raises `InvalidInput` that names the variable."""
+        own = {f.name: value for f in fields(cls) if f.name != "limits" and (value := _read(f, environment)) is not None}
+        limits = {f.name: value for f in fields(Limits) if (value := _read(f, environment)) is not None}
+        settings = cls(**own, limits=Limits(**limits))
+        if settings.synchronous not in ("full", "normal"):
+            raise InvalidInput(reason="Expected full or normal", path=f"{PREFIX}SYNCHRONOUS")
+        return settings
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return PREFIX + name.upper()
+
+
+def _read(setting: Field[Any], environment: Mapping[str, str]) -> Any:
+    text = environment.get(variable(setting.name))
+    if text is None or setting.type not in (int, "int"):
+        return text
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidInput(reason="Expected a whole number", path=variable(setting.name))
+    return int(text)

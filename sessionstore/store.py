@@ -1,0 +1,377 @@
+"""The store: what programs call. Every method is one transaction, or one snapshot, and is safe to call from any thread.
+
+All mutations take these, none is required:
+
+- `token`: the lease token of the caller's turn. With it the lease is renewed; a token that holds no lease is `LeaseLost`.
+  Without it, a guarded mutation is `Generating` while somebody else's turn goes on.
+- `incarnation`: the life of the conversation that is meant; another one is `ConversationDeleted`.
+- `if_match`: the state that the caller has seen (`conversation.tag`); another one is `PreconditionFailed`.
+
+Every mutation raises `ConversationNotFound`, `ConversationDeleted`, `InvalidInput` and the children of `Unavailable`.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+
+from sessionstore import migrate, orders, repeats
+from sessionstore.conversation import GuardedConversation
+from sessionstore.database import Database, Synchronous
+from sessionstore.door import Door
+from sessionstore.drafts import Draft, prepare, prepare_all
+from sessionstore.errors import InvalidInput
+from sessionstore.limits import Limits
+from sessionstore.model import (
+    Acquired,
+    Answer,
+    Children,
+    Conversation,
+    Created,
+    Finished,
+    FinishOutcome,
+    IfBusy,
+    IfMatch,
+    Interruption,
+    Message,
+    Renewed,
+    Saved,
+    Truncated,
+)
+from sessionstore.reads import Reads
+
+T = TypeVar("T")
+DEFAULT_LIMITS = Limits()
+
+UNGUARDED = ("acquire", "create", "delete_by_force", "fork_settled", "interrupt", "label")
+"""The closed list: everything that may happen to a conversation while somebody else is generating it."""
+
+
+def system_clock() -> int:
+    """Milliseconds UTC."""
+    return time.time_ns() // 1_000_000
+
+
+class Store(Reads):
+    """A session store on one database. Use `Store.open`, and close it: it is a context manager."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], int] = system_clock, limits: Limits = DEFAULT_LIMITS) -> None:
+        super().__init__(database, "", clock, limits)
+        self._door = Door(database, "", clock, limits)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        migrate_first: bool = False,
+        synchronous: Synchronous = "full",
+        busy_timeout_ms: int = 5_000,
+        clock: Callable[[], int] = system_clock,
+        limits: Limits = DEFAULT_LIMITS,
+    ) -> Self:
+        """Open the database of a URL like `sqlite:///conversations.db`.
+
+        It is created and brought to the newest schema only with `migrate_first`. Raises `SchemaBehind`, `SchemaAhead`,
+        `NotADatabase`, `UnsupportedUrl`, `Busy`. `synchronous="normal"` may lose the last commits at a power failure.
+        """
+        if migrate_first:
+            migrate.upgrade(url)
+        database = Database(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
+        try:
+            migrate.verify(database)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database, clock=clock, limits=limits)
+
+    def close(self) -> None:
+        """Finish the transaction that runs, and close every connection. Later calls raise `Closed`."""
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def transact(
+        self,
+        id: str,
+        change: Callable[[GuardedConversation], T],
+        *,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[T]:
+        """Run several mutations of one conversation in one transaction: all of them happen, or none.
+
+        `change` gets the conversation and calls its methods. It is short, waits for nothing, calls no store, and may run more
+        than once. A mutation that raised undoes everything, even if the error is caught. Raises `Nested`, `Awaitable`, `Dead`.
+        """
+        return self._door.guarded(orders.call(self.limits, id, token, incarnation, if_match), change)
+
+    def create(
+        self,
+        id: str | None = None,
+        *,
+        title: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        parent_id: str | None = None,
+        messages: Sequence[Draft] = (),
+        recreate: int | None = None,
+    ) -> Answer[Created]:
+        """Create a conversation with its first messages. The same call with the same id again answers what it made.
+
+        Raises `ConversationExists` for another call's id, and `ConversationDeleted` for a deleted one: only with `recreate`,
+        the incarnation that the error tells, does a deleted id begin a new life.
+        """
+        drafts = prepare_all(messages, self.limits, partial=False)
+        birth = orders.birth(self.limits, id, title, metadata, parent_id, recreate, drafts)
+        return self._door.create(birth, parent_id, drafts)
+
+    def label(
+        self,
+        id: str,
+        *,
+        title: str | msgspec.UnsetType | None = msgspec.UNSET,
+        metadata: dict[str, Any] | None = None,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Conversation]:
+        """Set the title, or merge `metadata` (RFC 7396: null removes a key), also while somebody is generating."""
+        checked = title if title is msgspec.UNSET else self.limits.title(title)
+        if metadata is not None:
+            self.limits.json_object(metadata, "$.metadata")
+        call = orders.call(self.limits, id, token, incarnation, if_match)
+        return self._door.unguarded(call, lambda conversation: conversation.label(checked, metadata))
+
+    def delete(
+        self,
+        id: str,
+        *,
+        force: bool = False,
+        children: Children = "cascade",
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[None]:
+        """Delete a conversation for good, its sub-conversations with it or, with `orphan`, left as roots.
+
+        Raises `Generating` while it or one of them is being generated; `force` revokes those leases instead.
+        """
+        orders.one_of(children, ("cascade", "orphan"), "$.children")
+        call = orders.call(self.limits, id, token, incarnation, if_match)
+        if force:
+            return self._door.unguarded(call, lambda conversation: conversation.delete_by_force(children))
+        return self._door.guarded(call, lambda conversation: conversation.delete(children))
+
+    def append(
+        self,
+        id: str,
+        messages: Sequence[Draft],
+        *,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[list[Message]]:
+        """Store messages at the end, all or none. Messages that are stored already and alike are answered where they are.
+
+        Raises `MessageExists`, `MessageDeleted`, `MessageQueued`, `Generating`.
+        """
+        drafts = prepare_all(messages, self.limits, least=1, partial=token is not None)
+        call = orders.call(self.limits, id, token, incarnation, if_match)
+        return self._door.guarded(call, lambda conversation: conversation.append(drafts), repeats.appended(drafts))
+
+    def put(
+        self,
+        id: str,
+        message: Draft,
+        *,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+        only_create: bool = False,
+    ) -> Answer[Saved]:
+        """Store a message under its id, new or not: a growing reply, or an edit. `if_match` is the message's own tag.
+
+        Raises `PreconditionFailed`, `MessageDeleted`, `MessageQueued`, `MessageComplete`, `Generating`.
+        """
+        if message.id is None:
+            raise InvalidInput(reason="A message is put under an id", path="$.id")
+        if message.status == "partial" and token is None:
+            raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
+        draft = prepare(message, self.limits)
+        return self._door.guarded(
+            orders.call(self.limits, id, token, incarnation),
+            lambda conversation: conversation.put(draft, if_match=if_match, only_create=only_create),
+            repeats.put(draft, if_match, only_create=only_create),
+        )
+
+    def label_message(
+        self,
+        id: str,
+        message_id: str,
+        metadata: dict[str, Any],
+        *,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Message]:
+        """Merge `metadata` (RFC 7396) into a message's, and leave the rest. Raises as `put`, and `MessageNotFound`."""
+        self.limits.id(message_id, "$.message_id")
+        self.limits.json_object(metadata, "$.metadata")
+        call = orders.call(self.limits, id, token, incarnation)
+        return self._door.guarded(call, lambda c: c.label_message(message_id, metadata, if_match=if_match))
+
+    def delete_message(
+        self,
+        id: str,
+        message_id: str,
+        *,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[None]:
+        """Delete a message for good. Raises `MessageNotFound`, `MessageDeleted`, `PreconditionFailed`, `Generating`."""
+        self.limits.id(message_id, "$.message_id")
+        call = orders.call(self.limits, id, token, incarnation)
+        return self._door.guarded(call, lambda conversation: conversation.delete_message(message_id, if_match=if_match))
+
+    def truncate(
+        self,
+        id: str,
+        *,
+        after_position: int,
+        through_position: int,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Truncated]:
+        """Delete the messages after one position, through another: a closed range, so a late copy harms nothing newer."""
+        self.limits.number(after_position, "$.after_position", least=-1)
+        self.limits.number(through_position, "$.through_position", least=after_position)
+        call = orders.call(self.limits, id, token, incarnation, if_match)
+        return self._door.guarded(call, lambda conversation: conversation.truncate(after_position, through_position))
+
+    def fork(
+        self,
+        id: str,
+        new: str | None = None,
+        *,
+        through_position: int | None = None,
+        before_user_message: int | None = None,
+        title: str | None = None,
+        settled: bool = False,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Conversation]:
+        """Copy a conversation, or its beginning, into a new one of id `new`.
+
+        The end is a position, or the n-th user message (from 0), which is left out with all after it. `settled` copies what
+        stood before the turn that is going on, where else that is `Generating`. Raises `ConversationExists`, with `same` when
+        it was this call that made it.
+        """
+        order = orders.fork(self.limits, new, through_position, before_user_message, title, settled=settled)
+        call, owner = orders.call(self.limits, id, token, incarnation, if_match), self._door.owner
+        repeat = repeats.forked(order, owner)
+        if settled:
+            return self._door.unguarded(call, lambda conversation: conversation.fork_settled(order, owner), repeat)
+        return self._door.guarded(call, lambda conversation: conversation.fork(order, owner), repeat)
+
+    def acquire(
+        self,
+        id: str,
+        holder: str,
+        *,
+        token: str | None = None,
+        ttl_ms: int | None = None,
+        if_busy: IfBusy = "reject",
+        messages: Sequence[Draft] = (),
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Acquired]:
+        """Begin a turn: store its first messages, then take the lease for `ttl_ms` (30 s). Every call with its token renews it.
+
+        Bring a `token` of your own and a call that is repeated after a lost answer is the same turn. Raises `Generating` while
+        another turn is going on, which `if_busy="interrupt"` ends instead, and `LeaseLost` for a token whose turn is over.
+        """
+        order = orders.acquire(self.limits, holder, token, ttl_ms, if_busy, messages)
+        call = orders.call(self.limits, id, None, incarnation, if_match)
+        return self._door.unguarded(call, lambda conversation: conversation.acquire(order))
+
+    def renew(
+        self,
+        id: str,
+        *,
+        token: str | None,
+        phase: str | None = None,
+        ttl_ms: int | None = None,
+        incarnation: int | None = None,
+    ) -> Answer[Renewed]:
+        """Keep the lease for another time to live, which `ttl_ms` changes, and say in `phase` what the turn is doing.
+
+        Raises `LeaseLost`. A lease that expired is revived as long as nobody else has come.
+        """
+        checked = None if phase is None else self.limits.phase(phase)
+        ttl_ms = self.limits.ttl(ttl_ms)
+        call = orders.call(self.limits, id, token, incarnation, must_hold=True)
+        return self._door.guarded(call, lambda conversation: conversation.renew(phase=checked, ttl_ms=ttl_ms))
+
+    def release(self, id: str, *, token: str | None, incarnation: int | None = None) -> Answer[Conversation]:
+        """End the turn without a word about how it went. Raises `LeaseLost`, but not for a repeat."""
+        call = orders.call(self.limits, id, token, incarnation, must_hold=True)
+        repeat = call.token_hash and repeats.released(call.token_hash)
+        return self._door.guarded(call, lambda conversation: conversation.release(), repeat or None)
+
+    def finish(
+        self,
+        id: str,
+        messages: Sequence[Draft] = (),
+        *,
+        token: str | None,
+        outcome: FinishOutcome = "completed",
+        usage: dict[str, Any] | None = None,
+        unless_inputs: bool = False,
+        incarnation: int | None = None,
+    ) -> Answer[Finished]:
+        """Put the last messages and end the turn, both or neither. The same call again gets the answer again.
+
+        Raises `LeaseLost`, with `outcome` and `ended_at` where the turn ended otherwise, and `InputsPending` with
+        `unless_inputs` while inputs wait, the lease kept.
+        """
+        orders.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
+        drafts = prepare_all(messages, self.limits)
+        usage_json = None if usage is None else self.limits.json_object(usage, "$.usage")
+        call = orders.call(self.limits, id, token, incarnation, must_hold=True)
+        digest = repeats.finish_digest(drafts, outcome, usage_json)
+        repeat = call.token_hash and repeats.finished(call.token_hash, digest, drafts)
+
+        def change(conversation: GuardedConversation) -> Finished:
+            return conversation.finish(
+                drafts, outcome=outcome, usage=usage_json, unless_inputs=unless_inputs, end_digest=digest
+            )
+
+        return self._door.guarded(call, change, repeat or None)
+
+    def interrupt(
+        self,
+        id: str,
+        *,
+        generation: int | None = None,
+        force: bool = False,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Interruption]:
+        """Ask whoever is generating to stop; with `force`, or when the lease has expired, end the turn.
+
+        Name the `generation` that is meant, and a late copy of the call harms no later turn.
+        """
+        self.limits.number(generation, "$.generation", least=1)
+        call = orders.call(self.limits, id, token, incarnation, if_match)
+        return self._door.unguarded(call, lambda conversation: conversation.interrupt(generation, force=force))
