@@ -33,6 +33,7 @@ from sessionstore.errors import (
     Unavailable,
     UnsupportedUrl,
 )
+from sessionstore.model import Engine as EngineFacts
 
 T = TypeVar("T")
 Synchronous = Literal["full", "normal"]
@@ -309,24 +310,20 @@ class Database:
         except FileNotFoundError:
             return 0
 
-    def facts(self, *, thorough: bool = True) -> dict[str, Any]:
-        """What an operator wants to know: engine, settings as they are in force, sizes, and whether the file is sound."""
-        with self._turn():
-            self._begin()
-            asked = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "secure_delete", "page_size")
-            pragmas = {name: self._ask(name) for name in asked}
-        found: dict[str, Any] = {
-            "engine": f"SQLite {sqlite3.sqlite_version}",
-            "engine_fault": engine_fault(),
-            "file": str(self.path),
-        }
-        found |= {"file_bytes": self.path.stat().st_size, "wal_bytes": self.wal_bytes(), "pragmas": pragmas}
-        if thorough:
-            found["integrity"] = self.read(_integrity)
-        return found
+    def engine(self) -> EngineFacts:
+        """Which engine this is. Never touches the disk."""
+        return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=engine_fault())
 
-    def _ask(self, pragma: str) -> Any:
-        return self._writer.driver_connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+    def pragmas(self) -> dict[str, Any]:
+        """The settings of the writing connection, as they are in force."""
+        asked = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "secure_delete", "page_size")
+        with self._turn():
+            connection = self._begin()
+            return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked}
+
+    def integrity(self) -> str:
+        """SQLite's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""
+        return self.read(lambda transaction: str(transaction.row(_INTEGRITY)[0]))
 
 
 def engine_fault(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> str | None:
@@ -450,10 +447,6 @@ def _known(error: BaseException, path: Path) -> SessionStoreError | BaseExceptio
 
 def _primary_code(error: sqlite3.Error) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
-
-
-def _integrity(transaction: Transaction) -> str:
-    return transaction.row(_INTEGRITY)[0]  # type: ignore[no-any-return]
 
 
 _INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")

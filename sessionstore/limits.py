@@ -56,6 +56,7 @@ class Limits:
         return self._text(value, path, self.phase_length)
 
     def role(self, value: Any, path: str = "$.role") -> str:
+        """Who says a message."""
         text = self._text(value, path, self.role_length, shortest=1)
         if not _ROLE.fullmatch(text):
             raise InvalidInput(reason="A role has only the letters a to z and _", path=path)

@@ -228,6 +228,13 @@ class Interruption(Value, frozen=True, kw_only=True):
     state: Literal["requested", "ended", "idle"]
 
 
+class Engine(Value, frozen=True, kw_only=True):
+    """What the store runs on, and the fault of that version, if it is known to have one."""
+
+    name: str
+    fault: str | None
+
+
 def lease_expired(now: int, expires_at: int, ttl_ms: int) -> bool:
     """Whether others may take over. An expiry further ahead than its own time to live means that the clock stepped back."""
     return expires_at <= now or expires_at > now + ttl_ms + CLOCK_TOLERANCE_MS

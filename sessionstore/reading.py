@@ -7,8 +7,8 @@ from sessionstore.model import Conversation, ForkedFrom, Generation, LastGenerat
 
 def conversation_of(row: Any, now: int) -> Conversation:
     """The value of a row of `statements.VIEW_COLUMNS`. An expired lease is shown as expired; nothing is written for it."""
-    (conversation_id, pk, title, metadata, created_at, updated_at, version, message_count, queued_count, parent_id, forked_from_id,
-     forked_from_position, number, holder, phase, acquired_at, expires_at, ttl_ms, interrupt_requested_at,
+    (conversation_id, pk, title, metadata, created_at, updated_at, version, message_count, queued_count, parent_id,
+     forked_from_id, forked_from_position, number, holder, phase, acquired_at, expires_at, ttl_ms, interrupt_requested_at,
      last_number, last_outcome, last_ended_at, last_usage, _) = row  # fmt: skip
     generation = last = forked_from = None
     if number is not None:

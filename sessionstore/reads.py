@@ -14,7 +14,7 @@ from sessionstore.errors import (
     MessageNotFound,
 )
 from sessionstore.limits import Limits
-from sessionstore.model import Conversation, ConversationPage, Message, Order, Page
+from sessionstore.model import Conversation, ConversationPage, Engine, Message, Order, Page
 from sessionstore.reading import conversation_of
 
 END = 2**63 - 1
@@ -129,10 +129,10 @@ class Reads:
         rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self._owner))
         return [conversation_of(row, now) for row in rows]
 
-    def check_ready(self) -> None:
-        """Raise what keeps the store from working: a child of `Unavailable` or `DatabaseUnusable`."""
+    def check_ready(self) -> Engine:
+        """What the store runs on. Raises what keeps it from working: a child of `Unavailable` or `DatabaseUnusable`."""
         migrate.verify(self.database)
-        self.database.read(lambda transaction: transaction.row(statements.PING))
+        return self.database.engine()
 
     def _living(self, transaction: Transaction, id: str, incarnation: int | None) -> int:
         row = transaction.row(statements.INCARNATION, owner=self._owner, id=id)

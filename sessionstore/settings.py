@@ -45,6 +45,10 @@ class Settings:
             raise InvalidInput(reason="Expected full or normal", path=f"{PREFIX}SYNCHRONOUS")
         return settings
 
+    def store_options(self) -> dict[str, Any]:
+        """What `Store.open` takes of it."""
+        return {"synchronous": self.synchronous, "busy_timeout_ms": self.busy_timeout_ms, "limits": self.limits}
+
 
 def variable(name: str) -> str:
     """The environment variable of a setting."""

@@ -19,7 +19,6 @@ from sqlalchemy import (
     not_,
     or_,
     select,
-    text,
     update,
 )
 
@@ -178,7 +177,6 @@ VIEW = _views.where(c.pk == b("pk"))
 VIEW_OF_ID = _views.where(c.owner == b("owner"), c.id == b("id"), _living_view)
 NEWEST_CHANGE = select(func.coalesce(func.max(c.change), 0)).where(c.owner == b("owner"))
 INCARNATION = select(c.pk).where(c.owner == b("owner"), c.id == b("id"), LIVING)
-PING = text("SELECT 1")
 
 _generating = and_(
     c.generation.is_not(None),

@@ -105,8 +105,6 @@ class UnguardedConversation(Life):
             return Interruption(conversation=self.view(), state="ended")
         if self.row.interrupt_requested_at is None:
             self.request_interrupt()
-        else:
-            self.repeated()
         return Interruption(conversation=self.view(), state="requested")
 
     @mutation

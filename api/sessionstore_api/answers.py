@@ -1,0 +1,176 @@
+"""What is answered. OpenAPI and the docs page are made from these classes; `rendering` fills them."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sessionstore.model import Outcome, Status
+from sessionstore_api.fields import Id, Moment, Number, Position, StoredContent, StoredMetadata, StoredUsage, Title, doc
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of what is answered."""
+
+
+class GenerationBody(Body, frozen=True, kw_only=True):
+    """The turn that is going on."""
+
+    number: Number
+    holder: str
+    phase: str
+    acquired_at: Moment
+    expires_at: Moment
+    expired: bool
+    interrupt_requested: bool
+
+
+class LastGenerationBody(Body, frozen=True, kw_only=True):
+    """The newest turn that ended."""
+
+    number: Number
+    outcome: Outcome
+    ended_at: Moment
+    usage: StoredUsage
+
+
+class ForkedFromBody(Body, frozen=True, kw_only=True):
+    """The source of a fork, and the last position that was copied (-1: none)."""
+
+    id: Id
+    position: int
+
+
+class ConversationBody(Body, frozen=True, kw_only=True):
+    """A conversation."""
+
+    id: Id
+    incarnation: Number
+    title: Title | None
+    metadata: StoredMetadata
+    created_at: Moment
+    updated_at: Moment
+    version: Number
+    message_count: int
+    queued_inputs: int
+    parent_id: Id | None
+    forked_from: ForkedFromBody | None
+    generation: GenerationBody | None
+    last_generation: LastGenerationBody | None
+
+
+class MessageBody(Body, frozen=True, kw_only=True):
+    """A message."""
+
+    id: Id
+    position: Position | None
+    role: str
+    content: StoredContent
+    metadata: StoredMetadata
+    status: Status
+    summary_through: Position | None
+    generation: Number | None
+    version: Number
+    created_at: Moment
+    updated_at: Moment
+
+
+class ConversationsPage(Body, frozen=True, kw_only=True):
+    """Conversations, the latest change first, and the newest change as of the page."""
+
+    data: list[ConversationBody]
+    next_cursor: str | None
+    change: int
+
+
+class MessagesPage(Body, frozen=True, kw_only=True):
+    """Messages in the order that was asked for."""
+
+    data: list[MessageBody]
+    next_cursor: str | None
+
+
+class ConversationAnswer(Body, frozen=True, kw_only=True):
+    """The conversation after the call."""
+
+    conversation: ConversationBody
+
+
+class MessagesAnswer(Body, frozen=True, kw_only=True):
+    """The messages of the call."""
+
+    messages: list[MessageBody]
+
+
+class ConversationMessages(Body, frozen=True, kw_only=True):
+    """The conversation after the call, and the messages of the call."""
+
+    conversation: ConversationBody
+    messages: list[MessageBody]
+
+
+class TruncatedAnswer(Body, frozen=True, kw_only=True):
+    """The conversation, and how many messages went."""
+
+    conversation: ConversationBody
+    removed: int
+
+
+class AcquiredAnswer(Body, frozen=True, kw_only=True):
+    """A lease. The token is a secret; send it as Lease-Token with every call of the turn."""
+
+    token: str
+    generation: Number
+    expires_at: Moment
+    conversation: ConversationBody
+    messages: list[MessageBody]
+
+
+class LeaseAnswer(Body, frozen=True, kw_only=True):
+    """The lease of a conversation, or null."""
+
+    generation: GenerationBody | None
+
+
+class RenewedAnswer(Body, frozen=True, kw_only=True):
+    """A lease that lives on."""
+
+    generation: Number
+    expires_at: Moment
+    ttl_ms: int
+    conversation: ConversationBody
+
+
+class ServerInfo(Body, frozen=True, kw_only=True):
+    """What this server is and can do."""
+
+    name: str
+    version: str
+    capabilities: list[str]
+    limits: dict[str, int]
+
+
+class Health(Body, frozen=True, kw_only=True):
+    """The process is alive."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(Body, frozen=True, kw_only=True):
+    """The database answers and has this version's schema."""
+
+    engine: str
+    engine_fault: str | None
+    status: Literal["ready"] = "ready"
+
+
+class Problem(Body, frozen=True, kw_only=True):
+    """Why a call was refused (RFC 9457), with the fields that a program can act upon."""
+
+    type: Annotated[str, doc("Where the code is explained")]
+    title: str
+    status: int
+    detail: str
+    code: Annotated[str, doc("Stable: what programs compare")]
+    retryable: Annotated[bool, doc("Whether the same call can succeed later")]
+    path: Annotated[str, doc("Where in the request the fault is")] | UnsetType = UNSET

@@ -1,0 +1,134 @@
+"""The application: every route in one table, one lifespan that opens and closes the store."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from itertools import groupby
+from typing import TypedDict
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sessionstore import AsyncStore, errors
+from sessionstore.errors import SessionStoreError
+from sessionstore.settings import Settings
+from sessionstore.store import system_clock
+from sessionstore_api import answers, conversations, leases, messages, problems, requests, service
+from sessionstore_api.docs import docs_page
+from sessionstore_api.openapi import openapi_document
+from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation, Resource
+
+HELD = ("Lease-Token", "Incarnation")
+MATCHED = (*HELD, "If-Match")
+STORED = (errors.MessageDeleted, errors.MessageExists, errors.MessageQueued)
+PUT = (errors.MessageDeleted, errors.MessageQueued, errors.MessageComplete)
+EXISTING = (errors.MessageNotFound, errors.MessageDeleted, errors.MessageQueued)
+
+CONVERSATIONS = "/v1/conversations"
+CONVERSATION = "/v1/conversations/{conversation_id}"
+MESSAGES = CONVERSATION + "/messages"
+MESSAGE = MESSAGES + "/{message_id}"
+LEASE = CONVERSATION + "/lease"
+
+# fmt: off
+OPERATIONS = [
+    Operation(method="POST", path=CONVERSATIONS, handler=conversations.create_conversation, body=requests.CreateConversation,
+              answers={201: answers.ConversationMessages, 200: answers.ConversationMessages},
+              errors=(*LIFE, errors.ConversationExists)),
+    Operation(method="GET", path=CONVERSATIONS, handler=conversations.list_conversations, query=requests.ConversationsQuery,
+              answers={200: answers.ConversationsPage}),
+    Operation(method="GET", path=CONVERSATION, handler=conversations.get_conversation, headers=("Incarnation",),
+              answers={200: answers.ConversationBody}, errors=LIFE),
+    Operation(method="PATCH", path=CONVERSATION, handler=conversations.label_conversation, body=requests.LabelConversation,
+              answers={200: answers.ConversationBody}, errors=(*LIFE, *LEASED, *TAGGED), headers=MATCHED),
+    Operation(method="DELETE", path=CONVERSATION, handler=conversations.delete_conversation, query=requests.DeleteQuery,
+              answers={204: None}, errors=(*GUARDED, *TAGGED), headers=MATCHED),
+    Operation(method="POST", path=CONVERSATION + "/truncate", handler=conversations.truncate_conversation,
+              body=requests.TruncateConversation, answers={200: answers.TruncatedAnswer},
+              errors=(*GUARDED, *TAGGED), headers=MATCHED),
+    Operation(method="POST", path=CONVERSATION + "/fork", handler=conversations.fork_conversation,
+              body=requests.ForkConversation, answers={201: answers.ConversationAnswer},
+              errors=(*GUARDED, errors.ConversationExists, *TAGGED), headers=MATCHED),
+    Operation(method="POST", path=CONVERSATION + "/interrupt", handler=leases.interrupt_turn, body=requests.Interrupt,
+              answers={202: answers.ConversationAnswer, 200: answers.ConversationAnswer},
+              errors=(*LIFE, *LEASED, *TAGGED), headers=MATCHED),
+    Operation(method="POST", path=MESSAGES, handler=messages.append_messages, body=requests.AppendMessages,
+              answers={201: answers.MessagesAnswer, 200: answers.MessagesAnswer},
+              errors=(*GUARDED, *STORED, *TAGGED), headers=MATCHED),
+    Operation(method="GET", path=MESSAGES, handler=messages.list_messages, query=requests.MessagesQuery,
+              answers={200: answers.MessagesPage}, errors=LIFE, headers=("Incarnation",)),
+    Operation(method="PUT", path=MESSAGE, handler=messages.put_message, body=requests.PutMessage,
+              answers={201: answers.MessageBody, 200: answers.MessageBody},
+              errors=(*GUARDED, *PUT, *TAGGED), headers=(*MATCHED, "If-None-Match")),
+    Operation(method="PATCH", path=MESSAGE, handler=messages.label_message, body=requests.LabelMessage,
+              answers={200: answers.MessageBody}, errors=(*GUARDED, *EXISTING, *TAGGED), headers=MATCHED),
+    Operation(method="GET", path=MESSAGE, handler=messages.get_message, headers=("Incarnation",),
+              answers={200: answers.MessageBody}, errors=(*LIFE, errors.MessageNotFound, errors.MessageDeleted)),
+    Operation(method="DELETE", path=MESSAGE, handler=messages.delete_message,
+              answers={204: None}, errors=(*GUARDED, *EXISTING, *TAGGED), headers=MATCHED),
+    Operation(method="POST", path=LEASE, handler=leases.acquire_lease, body=requests.AcquireLease,
+              answers={201: answers.AcquiredAnswer, 200: answers.AcquiredAnswer},
+              errors=(*GUARDED, *STORED, *TAGGED), headers=("Incarnation", "If-Match")),
+    Operation(method="GET", path=LEASE, handler=leases.show_lease, headers=("Incarnation",),
+              answers={200: answers.LeaseAnswer}, errors=LIFE),
+    Operation(method="PATCH", path=LEASE, handler=leases.renew_lease, body=requests.RenewLease,
+              answers={200: answers.RenewedAnswer}, errors=(*LIFE, *LEASED), headers=HELD),
+    Operation(method="DELETE", path=LEASE, handler=leases.release_lease,
+              answers={204: None}, errors=(*LIFE, *LEASED), headers=HELD),
+    Operation(method="POST", path=LEASE + "/finish", handler=leases.finish_turn, body=requests.FinishTurn,
+              answers={200: answers.ConversationMessages}, errors=(*LIFE, *LEASED, *PUT, errors.InputsPending), headers=HELD),
+    Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),
+    Operation(method="GET", path="/healthz", handler=service.healthz, answers={200: answers.Health}),
+    Operation(method="GET", path="/readyz", handler=service.readyz, answers={200: answers.Readiness}),
+    Operation(method="GET", path="/openapi.json", handler=service.openapi_document, answers={200: "application/json"}),
+    Operation(method="GET", path="/docs", handler=service.docs_page, answers={200: "text/html"}),
+]
+# fmt: on
+
+
+class State(TypedDict):
+    """What every request finds in its state."""
+
+    store: AsyncStore
+
+
+def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = system_clock) -> Starlette:
+    """An application on the database of `settings` (by default the environment's), which it brings to the newest schema."""
+    chosen = Settings.from_environment() if settings is None else settings
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[State]:
+        options = chosen.store_options()
+        async with await AsyncStore.open(chosen.database_url, migrate_first=True, clock=clock, **options) as store:
+            yield {"store": store}
+
+    app = Starlette(routes=routes(chosen.limits.body_bytes), lifespan=lifespan, exception_handlers=EXCEPTION_HANDLERS)
+    app.router.redirect_slashes = False
+    app.state.openapi = openapi_document(OPERATIONS)
+    app.state.docs = docs_page(app.state.openapi)
+    return app
+
+
+def routes(body_limit: int) -> list[Route]:
+    """One route for each path, so that a wrong method is told all the right ones."""
+    by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
+    return [_route(path, list(operations), body_limit) for path, operations in by_path]
+
+
+def _route(path: str, operations: list[Operation], body_limit: int) -> Route:
+    methods = [operation.method for operation in operations]
+    return Route(path, Resource(operations, body_limit), methods=methods, name=path)
+
+
+async def _client_gone(_: Request, __: Exception) -> Response:
+    return Response(status_code=400)
+
+
+EXCEPTION_HANDLERS = {
+    SessionStoreError: problems.on_store_error,
+    HTTPException: problems.on_http_error,
+    ClientDisconnect: _client_gone,
+    Exception: problems.on_bug,
+}

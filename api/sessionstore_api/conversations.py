@@ -1,0 +1,111 @@
+"""Handlers of conversations: create, list, get, label, delete, truncate, fork."""
+
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from sessionstore.model import Conversation
+from sessionstore_api.answers import ConversationAnswer, ConversationMessages, ConversationsPage, TruncatedAnswer
+from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
+from sessionstore_api.rendering import conversation_body, message_bodies
+from sessionstore_api.requests import (
+    ConversationsQuery,
+    CreateConversation,
+    DeleteQuery,
+    ForkConversation,
+    LabelConversation,
+    NoQuery,
+    TruncateConversation,
+)
+
+
+async def create_conversation(call: Call[CreateConversation, NoQuery]) -> Response:
+    """Create a conversation with its first messages.
+
+    The same call with the same id again answers what it made. An id that was deleted begins a new life only with `recreate`.
+    """
+    body = call.body
+    done = await call.store.create(
+        body.id,
+        title=body.title,
+        metadata=body.metadata,
+        parent_id=body.parent_id,
+        messages=[message.draft() for message in body.messages],
+        recreate=body.recreate,
+    )
+    created = done.value.conversation
+    content = ConversationMessages(conversation=conversation_body(created), messages=message_bodies(done.value.messages))
+    return answer(201, content, done, tag=created.tag, location=location_of(created))
+
+
+async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
+    """List conversations, the latest change first.
+
+    A conversation that changes while you page moves to the front: `change` is the newest change as of this page.
+    """
+    query = call.query
+    before = None if query.cursor is None else decode_cursor(query.cursor, tuple[int])[0]
+    page = await call.store.conversations(
+        generating=query.generating, parent_id=query.parent_id, containing=query.q, before=before, limit=query.limit
+    )
+    data = [conversation_body(conversation) for conversation in page.items]
+    cursor = None if page.next is None else encode_cursor(page.next)
+    return answer(200, ConversationsPage(data=data, next_cursor=cursor, change=page.change))
+
+
+async def get_conversation(call: Call[None, NoQuery]) -> Response:
+    """Get a conversation. An expired lease is shown as expired; nothing is changed by looking."""
+    conversation = await call.store.get(call.id, incarnation=call.incarnation)
+    return answer(200, conversation_body(conversation), tag=conversation.tag)
+
+
+async def label_conversation(call: Call[LabelConversation, NoQuery]) -> Response:
+    """Change the title, merge into the metadata; also while somebody is generating."""
+    done = await call.store.label(
+        call.id, title=call.body.title, metadata=call.body.metadata, if_match=call.if_match, **call.claims
+    )
+    return answer(200, conversation_body(done.value), done, tag=done.value.tag)
+
+
+async def delete_conversation(call: Call[None, DeleteQuery]) -> Response:
+    """Delete a conversation for good. It never comes back: late writes get 410."""
+    done = await call.store.delete(
+        call.id, force=call.query.force, children=call.query.children, if_match=call.if_match, **call.claims
+    )
+    return answer(204, None, done)
+
+
+async def truncate_conversation(call: Call[TruncateConversation, NoQuery]) -> Response:
+    """Delete the messages of a closed range of positions. The same call again harms nothing newer."""
+    done = await call.store.truncate(
+        call.id,
+        after_position=call.body.after_position,
+        through_position=call.body.through_position,
+        if_match=call.if_match,
+        **call.claims,
+    )
+    shorter = done.value.conversation
+    content = TruncatedAnswer(conversation=conversation_body(shorter), removed=done.value.removed)
+    return answer(200, content, done, tag=shorter.tag)
+
+
+async def fork_conversation(call: Call[ForkConversation, NoQuery]) -> Response:
+    """Copy a conversation, or its beginning, into a new one. The source stays as it is."""
+    body = call.body
+    done = await call.store.fork(
+        call.id,
+        body.id,
+        through_position=body.through_position,
+        before_user_message=body.before_user_message,
+        title=body.title,
+        settled=body.settled,
+        if_match=call.if_match,
+        **call.claims,
+    )
+    content = ConversationAnswer(conversation=conversation_body(done.value))
+    return answer(201, content, done, tag=done.value.tag, location=location_of(done.value))
+
+
+def location_of(conversation: Conversation) -> str:
+    """Where a conversation is."""
+    return f"/v1/conversations/{quote(conversation.id, safe='')}"

@@ -1,0 +1,64 @@
+"""An operation is one method on one path: what it takes, what it answers, how it can fail. Routes and OpenAPI come from it."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from sessionstore import errors
+from sessionstore.errors import SessionStoreError
+from sessionstore_api.calls import Call, decode_body, decode_query
+from sessionstore_api.requests import NoQuery
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+Handler = Callable[[Call[B, Q]], Awaitable[Response]]
+Errors = tuple[type[SessionStoreError], ...]
+
+LIFE: Errors = (errors.ConversationNotFound, errors.ConversationDeleted)
+TAGGED: Errors = (errors.PreconditionFailed,)
+LEASED: Errors = (errors.LeaseLost,)
+GUARDED: Errors = (*LIFE, *LEASED, errors.Generating)
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """What stands in the table of routes."""
+
+    method: str
+    path: str
+    handler: Handler[Any, Any]
+    answers: dict[int, Any]
+    body: type[Any] | None = None
+    query: type[Any] = NoQuery
+    errors: Errors = ()
+    headers: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The handler's name: the operationId."""
+        return self.handler.__name__
+
+    @property
+    def about(self) -> str:
+        """What it does, in the handler's words."""
+        return " ".join((self.handler.__doc__ or "").split())
+
+
+class Resource:
+    """The operations of one path, as an ASGI application. HEAD is GET; its body is dropped by the server."""
+
+    def __init__(self, operations: list[Operation], body_limit: int) -> None:
+        self.operations = {operation.method: operation for operation in operations}
+        self._body_limit = body_limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Decode, handle, answer."""
+        request = Request(scope, receive)
+        operation = self.operations["GET" if request.method == "HEAD" else request.method]
+        body = await decode_body(request, operation.body, self._body_limit)
+        call = Call(request, body, decode_query(request, operation.query))
+        response = await operation.handler(call)
+        await response(scope, receive, send)

@@ -1,0 +1,118 @@
+"""From errors to RFC 9457 problem documents: one table from what the library raises to what HTTP calls it."""
+
+import logging
+from typing import Any
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sessionstore import errors
+from sessionstore.errors import SessionStoreError
+from sessionstore_api.rendering import moment
+
+log = logging.getLogger("sessionstore_api")
+
+STATUS: dict[type[SessionStoreError], int] = {
+    errors.Malformed: 400,
+    errors.TooLarge: 413,
+    errors.InvalidInput: 422,
+    errors.ConversationNotFound: 404,
+    errors.ConversationDeleted: 410,
+    errors.ConversationExists: 409,
+    errors.Generating: 409,
+    errors.LeaseLost: 409,
+    errors.MessageNotFound: 404,
+    errors.MessageDeleted: 410,
+    errors.MessageExists: 409,
+    errors.MessageQueued: 409,
+    errors.MessageComplete: 409,
+    errors.PreconditionFailed: 412,
+    errors.InputsPending: 409,
+    errors.Unavailable: 503,
+    errors.DatabaseUnusable: 503,
+}
+RETRY_AFTER_SECONDS: dict[type[SessionStoreError], int] = {errors.Busy: 1, errors.OutcomeUnknown: 1, errors.DiskFull: 10}
+RETRY_AFTER_DEFAULT = 5
+MOMENTS = ("expires_at", "ended_at")
+MEDIA_TYPE = "application/problem+json"
+
+
+class UnsupportedMediaType(SessionStoreError):
+    """A body is sent as {expected}."""
+
+    code = "unsupported-media-type"
+    expected: str
+
+
+STATUS[UnsupportedMediaType] = 415
+
+
+def status_of(kind: type[SessionStoreError]) -> int:
+    """The HTTP status of an error class: its own, or that of the nearest class above it."""
+    return next(STATUS[parent] for parent in kind.__mro__ if parent in STATUS)
+
+
+def title_of(code: str) -> str:
+    """What all problems of one code are called."""
+    return code.replace("-", " ").capitalize()
+
+
+def document(status: int, code: str, detail: str, *, retryable: bool = False, **fields: Any) -> dict[str, Any]:
+    """A problem document."""
+    return {
+        "type": f"/docs#{code}",
+        "title": title_of(code),
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "retryable": retryable,
+        **fields,
+    }
+
+
+def problem_of(error: SessionStoreError) -> dict[str, Any]:
+    """The document of an error, its fields with it and its moments readable."""
+    fields = {name: value for name, value in error.fields.items() if name != "retry_after_ms"}
+    for name in MOMENTS:
+        if name in fields:
+            fields[name] = moment(fields[name])
+    return document(status_of(type(error)), error.code, str(error), retryable=error.retryable, **fields)
+
+
+def retry_after(error: SessionStoreError) -> int | None:
+    """Seconds until it may be worth to try again (RFC 9110 §10.2.3), where there is a point in trying."""
+    if isinstance(error, errors.Generating):
+        return -(-error.retry_after_ms // 1000)
+    if status_of(type(error)) == 503:
+        return RETRY_AFTER_SECONDS.get(type(error), RETRY_AFTER_DEFAULT)
+    return None
+
+
+def respond(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """The response of a problem document."""
+    content = msgspec.json.encode(problem)
+    return Response(content, problem["status"], {"Cache-Control": "no-store", **(headers or {})}, MEDIA_TYPE)
+
+
+async def on_store_error(_: Request, error: Exception) -> Response:
+    """What the library refused."""
+    if not isinstance(error, SessionStoreError):
+        raise error
+    seconds = retry_after(error)
+    return respond(problem_of(error), None if seconds is None else {"Retry-After": str(seconds)})
+
+
+async def on_http_error(_: Request, error: Exception) -> Response:
+    """What routing refused: no such path, no such method."""
+    if not isinstance(error, HTTPException):
+        raise error
+    code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
+    return respond(document(error.status_code, code, error.detail), dict(error.headers or {}))
+
+
+async def on_bug(_: Request, error: Exception) -> Response:
+    """What nobody thought of. The log has the trace, the client learns nothing of our insides."""
+    log.error("unexpected %s", type(error).__name__, exc_info=error)
+    return respond(document(500, "internal-error", "An unexpected error; the server's log has more."))

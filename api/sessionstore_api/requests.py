@@ -1,0 +1,151 @@
+"""What is sent: the bodies and the query parameters. Decoding, OpenAPI and the docs page are made from these classes."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from sessionstore.drafts import Draft
+from sessionstore.model import Children, FinishOutcome, IfBusy, Order
+from sessionstore_api.fields import Content, Id, MergePatch, Metadata, Position, Role, Title, Token, TtlMs, Usage, doc
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what is sent: a field that nobody knows is an error and not ignored."""
+
+
+class NewMessage(Request, frozen=True, kw_only=True):
+    """A message to store. With an id of yours, a repeated call stores it once."""
+
+    role: Role
+    content: Content
+    id: Id | None = None
+    metadata: Metadata | None = None
+    status: Literal["complete", "partial"] = "complete"
+
+    def draft(self) -> Draft:
+        """The library's word for it."""
+        return Draft(id=self.id, role=self.role, content=self.content, metadata=self.metadata, status=self.status)
+
+
+class CreateConversation(Request, frozen=True, kw_only=True):
+    """A new conversation. With an id of yours, a repeated call creates it once."""
+
+    id: Id | None = None
+    title: Title | None = None
+    metadata: Metadata | None = None
+    parent_id: Id | None = None
+    messages: list[NewMessage] = []
+    recreate: Annotated[int, doc("The incarnation of the deleted conversation whose id is used again", minimum=1)] | None = None
+
+
+class LabelConversation(Request, frozen=True, kw_only=True):
+    """What is given is changed, the rest stays."""
+
+    title: Title | UnsetType | None = UNSET
+    metadata: MergePatch | None = None
+
+
+class AppendMessages(Request, frozen=True, kw_only=True):
+    """Messages for the end of the transcript, all or nothing."""
+
+    messages: list[NewMessage]
+
+
+class PutMessage(Request, frozen=True, kw_only=True):
+    """A message as it is now. Without metadata, that of the stored message stays."""
+
+    role: Role
+    content: Content
+    metadata: Metadata | None = None
+    status: Literal["complete", "partial"] = "complete"
+
+
+class LabelMessage(Request, frozen=True, kw_only=True):
+    """A change of a message's metadata."""
+
+    metadata: MergePatch
+
+
+class TruncateConversation(Request, frozen=True, kw_only=True):
+    """A closed range of positions."""
+
+    after_position: Annotated[int, doc("Messages after this position go; -1: from the first on", minimum=-1)]
+    through_position: Annotated[int, doc("… and up to this one, with it", minimum=-1)]
+
+
+class ForkConversation(Request, frozen=True, kw_only=True):
+    """A copy of everything, or of what stands through a position, or of what stands before the n-th user message."""
+
+    id: Id | None = None
+    through_position: Position | None = None
+    before_user_message: Annotated[int, doc("Counted from 0", minimum=0)] | None = None
+    title: Title | None = None
+    settled: Annotated[bool, doc("Of a conversation that is being generated: what stood before that turn")] = False
+
+
+class AcquireLease(Request, frozen=True, kw_only=True):
+    """The beginning of a turn. With a token of yours, a repeated call is the same turn."""
+
+    holder: Annotated[str, doc("Who generates, for people to read", minLength=1, maxLength=200)]
+    token: Token | None = None
+    ttl_ms: TtlMs | None = None
+    if_busy: IfBusy = "reject"
+    messages: list[NewMessage] = []
+
+
+class RenewLease(Request, frozen=True, kw_only=True):
+    """A sign of life."""
+
+    phase: Annotated[str, doc("What the turn is doing, in a word of yours", maxLength=100)] | None = None
+    ttl_ms: TtlMs | None = None
+
+
+class FinishTurn(Request, frozen=True, kw_only=True):
+    """The last messages of a turn, stored as by PUT, and its end: both or neither."""
+
+    messages: list[NewMessage] = []
+    usage: Usage | None = None
+    outcome: FinishOutcome = "completed"
+    unless_inputs: Annotated[bool, doc("Keep the lease, and refuse, while inputs wait in the queue")] = False
+
+
+class Interrupt(Request, frozen=True, kw_only=True):
+    """Whom to interrupt, and how."""
+
+    generation: Annotated[int, doc("The turn that is meant; another one is left alone", minimum=1)] | None = None
+    force: Annotated[bool, doc("End the turn instead of asking its holder")] = False
+
+
+class PageQuery(Request, frozen=True, kw_only=True):
+    """Which page."""
+
+    cursor: Annotated[str, doc("A page's next_cursor")] | None = None
+    limit: Annotated[int, doc("Rows a page", minimum=1, maximum=1000)] = 50
+
+
+class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
+    """Which conversations."""
+
+    generating: bool | None = None
+    parent_id: Id | None = None
+    q: Annotated[str, doc("A part of the title or id, in any case", maxLength=1000)] | None = None
+
+
+class MessagesQuery(PageQuery, frozen=True, kw_only=True):
+    """Which messages."""
+
+    after: Annotated[int, doc("Only behind this position", minimum=-1)] | None = None
+    before: Annotated[int, doc("Only in front of this position", minimum=0)] | None = None
+    order: Order = "asc"
+
+
+class DeleteQuery(Request, frozen=True, kw_only=True):
+    """How to delete."""
+
+    force: Annotated[bool, doc("Also while it is being generated: the lease is revoked")] = False
+    children: Annotated[Children, doc("What becomes of sub-conversations")] = "cascade"
+
+
+class NoQuery(Request, frozen=True, kw_only=True):
+    """No query parameters."""

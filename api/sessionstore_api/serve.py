@@ -1,0 +1,86 @@
+"""`sessionstore serve`: the HTTP server, on this machine only."""
+
+import ipaddress
+import signal
+import socket
+from types import FrameType
+
+import click
+import uvicorn
+
+from sessionstore import migrate
+from sessionstore.cli import database_option, settings_of
+from sessionstore.database import path_of
+from sessionstore.settings import Settings
+from sessionstore_api.app import create_app
+
+
+@click.command()
+@database_option
+@click.option("--host", help="The loopback address to listen on (127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on (8080); 0 takes a free one.")
+def serve(database: str | None, host: str | None, port: int | None) -> None:
+    """Serve conversations over HTTP, and bring the database to the newest schema first.
+
+    \b
+    Example: sessionstore serve --database sqlite:///conversations.db --port 8080
+    """
+    settings = settings_of(database, host=host, port=port)
+    _check_loopback(settings.host)
+    migrate.upgrade(settings.database_url)
+    listener = _listen(settings)
+    _Server(settings, listener).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, settings: Settings, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            create_app(settings),
+            http="h11",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_graceful_shutdown=settings.shutdown_seconds,
+        )
+        super().__init__(config)
+        self._settings, self._listener = settings, listener
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = self._listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"Listening on http://{shown}:{port} (documentation: /docs)")
+        click.echo(f"Database {path_of(self._settings.database_url)}")
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until SIGTERM or SIGINT; both end in good order, which is exit code 0."""
+        # uvicorn raises the signal again once it has shut down; these handlers receive that.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, _already_stopped)
+        super().run(sockets)
+
+
+def _already_stopped(_: int, __: FrameType | None) -> None:
+    pass
+
+
+def _check_loopback(host: str) -> None:
+    try:
+        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = False
+    if not local:
+        raise click.UsageError(f"{host} is not a loopback address. This server has no keys yet and serves this machine only.")
+
+
+def _listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise click.ClickException(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error
+    return listener

@@ -1,0 +1,55 @@
+"""Handlers about the server itself: what it is, whether it lives, whether it can work."""
+
+import dataclasses
+
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+import sessionstore
+from sessionstore_api.answers import Health, Readiness, ServerInfo
+from sessionstore_api.calls import Call, answer
+from sessionstore_api.requests import NoQuery
+
+CAPABILITIES = [
+    "closed_range_truncate_v1",
+    "fenced_lease_v1",
+    "idempotent_conversation_create_v1",
+    "idempotent_finish_v1",
+    "idempotent_message_append_v1",
+    "incarnation_precondition_v1",
+    "settled_fork_v1",
+]
+
+
+async def server_info(call: Call[None, NoQuery]) -> Response:
+    """What this server is, what it can do, and its limits."""
+    limits = dataclasses.asdict(call.store.limits)
+    info = ServerInfo(name="sessionstore", version=sessionstore.__version__, capabilities=CAPABILITIES, limits=limits)
+    return answer(200, info)
+
+
+async def healthz(_: Call[None, NoQuery]) -> Response:
+    """The process is alive. Touches nothing."""
+    return answer(200, Health())
+
+
+async def readyz(call: Call[None, NoQuery]) -> Response:
+    """The database answers and has this version's schema; what it runs on, and the known fault of that engine."""
+    engine = await call.store.check_ready()
+    return answer(200, Readiness(engine=engine.name, engine_fault=engine.fault))
+
+
+async def openapi_document(call: Call[None, NoQuery]) -> Response:
+    """This document."""
+    return JSONResponse(call.app_state.openapi)
+
+
+async def docs_page(call: Call[None, NoQuery]) -> Response:
+    """The documentation of every call and every problem, for people. Needs no network."""
+    return HTMLResponse(call.app_state.docs, headers=DOCS_HEADERS)
+
+
+DOCS_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
