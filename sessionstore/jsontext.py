@@ -34,7 +34,7 @@ def decode(text: str | bytes) -> Json:
 
 def load(text: str) -> Json:
     """The value of a JSON text that the store wrote itself."""
-    return json.loads(text, parse_int=_big_int)
+    return _reader.decode(text)
 
 
 def encode(value: Json) -> str:
@@ -125,5 +125,6 @@ def _big_int(digits: str) -> int | float:
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_big_int)
+_reader = json.JSONDecoder(parse_int=_big_int)
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _canonical = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True)

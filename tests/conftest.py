@@ -1,0 +1,129 @@
+"""Fixtures: a store behind each of its faces, an injected clock, and what lies in the tables."""
+
+import asyncio
+import shutil
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from sessionstore import AsyncStore, Draft, Store, migrate
+
+TOKEN = "token-of-the-first-holder-1"
+OTHER_TOKEN = "token-of-the-other-holder-2"
+
+
+class Clock:
+    """Milliseconds that pass only when told."""
+
+    def __init__(self) -> None:
+        self.now = 1_800_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def advance(self, milliseconds: int) -> None:
+        self.now += milliseconds
+
+
+class Awaited:
+    """An AsyncStore that answers like a Store: each call is awaited on a loop of its own."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._store = self._wait(AsyncStore.open(url, clock=clock))
+        self.database = self._store.store.database
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._store, name)
+        return lambda *args, **kwargs: self._wait(method(*args, **kwargs))
+
+    def close(self) -> None:
+        self._wait(self._store.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty database to copy: migrating for every test would be most of the time."""
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    migrate.upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path, template: Path) -> Path:
+    return Path(shutil.copy(template, tmp_path / "store.db"))
+
+
+@pytest.fixture
+def url(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(params=["Store", "AsyncStore"])
+def store(request: pytest.FixtureRequest, url: str, clock: Clock) -> Iterator[Store]:
+    """The conformance suite runs on every face of the store, unchanged."""
+    opened = Store.open(url, clock=clock) if request.param == "Store" else cast("Store", Awaited(url, clock))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def plain(url: str, clock: Clock) -> Iterator[Store]:
+    """Just a Store, where its face does not matter."""
+    with Store.open(url, clock=clock) as opened:
+        yield opened
+
+
+class Tables:
+    """What is in the file, seen over a connection of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+        connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=10)
+        try:
+            return connection.execute(sql, parameters).fetchall()
+        finally:
+            connection.close()
+
+    def one(self, sql: str, *parameters: Any) -> Any:
+        return self.rows(sql, *parameters)[0][0]
+
+    def everything(self) -> dict[str, list[tuple[Any, ...]]]:
+        """All rows of all tables, to compare before and after."""
+        return {name: self.rows(f"SELECT * FROM {name} ORDER BY 1") for name in ("conversations", "messages", "generations")}
+
+
+@pytest.fixture
+def tables(path: Path) -> Tables:
+    return Tables(path)
+
+
+def user(text: Any, id: str | None = None, role: str = "user", **rest: Any) -> Draft:
+    return Draft(role=role, content=text, id=id, **rest)
+
+
+def reply(text: Any, id: str | None = None, **rest: Any) -> Draft:
+    return user(text, id, "assistant", **rest)
+
+
+def texts(store: Store, id: str) -> list[Any]:
+    return [message.content for message in store.messages(id, limit=1000).items]
