@@ -178,6 +178,7 @@ class Database:
     @contextmanager
     def sqlalchemy_reads(self) -> Iterator[Connection]:
         """A reading SQLAlchemy connection, for Alembic's questions."""
+        self._usable()
         try:
             with self._reads.connect() as connection:
                 yield connection

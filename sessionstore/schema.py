@@ -88,7 +88,13 @@ Index(
     postgresql_where=_tombstone,
 )
 Index("ix_conversations_parent_pk", conversations.c.parent_pk, sqlite_where=_child, postgresql_where=_child)
-Index("ix_conversations_generation", conversations.c.generation, sqlite_where=_leased, postgresql_where=_leased)
+Index(
+    "ix_conversations_leased",
+    conversations.c.owner,
+    conversations.c.generation,
+    sqlite_where=_leased,
+    postgresql_where=_leased,
+)
 
 _changed: ColumnElement[bool] = literal_column("version > created_version")
 messages = Table(

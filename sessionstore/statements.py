@@ -189,10 +189,17 @@ _generating = and_(
 LIKE_ESCAPE = "/"
 
 
+_leased: ColumnElement[bool] = literal_column("conversations.generation IS NOT NULL")
+
+
 @cache
 def list_conversations(*, generating: bool | None, of_parent: bool, containing: bool) -> Select[Any]:
     """The list with those filters, newest change first, from before `before`."""
-    found = _views.where(c.owner == b("owner"), _living_view, c.change < b("before"))
+    # The few that are leased are found first and sorted then; the plus keeps the index of all changes out of it.
+    change: ColumnElement[Any] = literal_column("+conversations.change") if generating else c.change
+    found = _views.where(c.owner == b("owner"), _living_view, change < b("before", type_=c.change.type))
+    if generating:
+        found = found.where(_leased)
     if generating is not None:
         found = found.where(_generating if generating else or_(c.generation.is_(None), not_(_generating)))
     if of_parent:
@@ -200,7 +207,7 @@ def list_conversations(*, generating: bool | None, of_parent: bool, containing: 
     if containing:
         part = b("part", type_=c.title.type)
         found = found.where(or_(*(func.lower(text).contains(part, escape=LIKE_ESCAPE) for text in (c.title, c.id))))
-    return found.order_by(c.change.desc()).limit(b("count"))
+    return found.order_by(change.desc()).limit(b("count"))
 
 
 @cache
@@ -210,6 +217,4 @@ def list_messages(*, descending: bool) -> Select[Any]:
     return found.order_by(m.position.desc() if descending else m.position).limit(b("count"))
 
 
-LEASES = _views.where(c.owner == b("owner"), literal_column("conversations.generation IS NOT NULL"), _living_view).order_by(
-    c.generation
-)
+LEASES = _views.where(c.owner == b("owner"), _leased).order_by(c.generation)

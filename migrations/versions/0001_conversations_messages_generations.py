@@ -73,7 +73,7 @@ def create_conversations() -> None:
     partial_index("uq_conversations_living", "conversations", ["owner", "id"], "deleted_at IS NULL", unique=True)
     partial_index("ix_conversations_tombstones", "conversations", ["owner", "id"], "deleted_at IS NOT NULL")
     partial_index("ix_conversations_parent_pk", "conversations", ["parent_pk"], "parent_pk IS NOT NULL")
-    partial_index("ix_conversations_generation", "conversations", ["generation"], "generation IS NOT NULL")
+    partial_index("ix_conversations_leased", "conversations", ["owner", "generation"], "generation IS NOT NULL")
 
 
 def create_messages() -> None:

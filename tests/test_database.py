@@ -1,0 +1,342 @@
+"""The two doors, and what SQLite does behind one's back."""
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy
+
+from sessionstore import Store, database, errors, statements
+from sessionstore.database import Database, ImmediateSQLite, Transaction, engine_fault
+from tests.conftest import Clock, Tables, texts, user
+
+INSERT = sqlalchemy.text(
+    "INSERT INTO conversations (owner, id, metadata, created_at, updated_at, version, change, next_position, message_count,"
+    " queued_count) VALUES ('', :id, '{}', 1, 1, 1, 1, 0, 0, 0)"
+)
+BROKEN = sqlalchemy.text("INSERT INTO nowhere VALUES (1)")
+COUNT = sqlalchemy.text("SELECT count(*) FROM conversations")
+
+
+@pytest.fixture
+def opened(url: str) -> Any:
+    found = Database(url, busy_timeout_ms=200)
+    yield found
+    found.close()
+
+
+def test_a_write_holds_the_lock_from_its_first_moment(opened: Database, path: Path) -> None:
+    """With a deferred BEGIN the check would stand outside the transaction (DESIGN.md, rule 2)."""
+
+    def change(_: Transaction) -> None:
+        rival = sqlite3.connect(path, timeout=0, isolation_level=None)
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            rival.execute("BEGIN IMMEDIATE")
+        rival.close()
+
+    opened.write(change)
+
+
+def test_a_failed_begin_leaves_the_connection_usable(opened: Database, path: Path) -> None:
+    """SQLAlchemy's documented `begin` event would run the retry in autocommit (facts, 2.2)."""
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("BEGIN IMMEDIATE")
+    with pytest.raises(errors.Busy):
+        opened.write(lambda transaction: transaction.run(INSERT, id="a"))
+    rival.execute("ROLLBACK")
+    rival.close()
+
+    def fails(transaction: Transaction) -> None:
+        transaction.run(INSERT, id="b")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        opened.write(fails)
+    assert opened.read(lambda transaction: transaction.row(COUNT)) == (0,)
+
+
+@pytest.mark.parametrize("statement", [INSERT, sqlalchemy.text("DELETE FROM conversations")])
+def test_the_read_door_refuses_writes(opened: Database, statement: Any) -> None:
+    with pytest.raises(errors.DatabaseUnusable):
+        opened.read(lambda transaction: transaction.run(statement, **({"id": "x"} if statement is INSERT else {})))
+
+
+def test_a_read_sees_one_snapshot(opened: Database, plain: Store) -> None:
+    def look(transaction: Transaction) -> tuple[int, int]:
+        before = transaction.row(COUNT)[0]
+        writer = threading.Thread(target=lambda: plain.create("meanwhile"))
+        writer.start()
+        writer.join()
+        return before, transaction.row(COUNT)[0]
+
+    assert opened.read(look) == (0, 0)
+    assert opened.read(look) == (1, 1)
+
+
+def test_a_failed_statement_is_never_committed_even_if_caught(opened: Database) -> None:
+    def change(transaction: Transaction) -> None:
+        transaction.run(INSERT, id="a")
+        with pytest.raises(sqlite3.OperationalError):
+            transaction.run(BROKEN)
+        with pytest.raises(sqlite3.OperationalError):
+            transaction.run(INSERT, id="b")
+
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        opened.write(change)
+    assert opened.read(lambda transaction: transaction.row(COUNT)) == (0,)
+
+
+def test_a_lost_transaction_is_never_reported_as_committed(opened: Database) -> None:
+    """SQLITE_FULL and I/O errors roll back by themselves, and the driver's commit() then says nothing (facts, 1.11)."""
+
+    def change(transaction: Transaction) -> None:
+        transaction.run(INSERT, id="a")
+        opened._writer.driver_connection.execute("ROLLBACK")
+
+    with pytest.raises(errors.StorageFailed):
+        opened.write(change)
+    with pytest.raises(errors.StorageFailed):
+        opened.read(lambda transaction: transaction.row(COUNT))
+
+
+def _sqlite_error(code: int) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("injected")
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (sqlite3.SQLITE_FULL, errors.DiskFull),
+        (sqlite3.SQLITE_BUSY, errors.Busy),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, errors.Busy),
+        (sqlite3.SQLITE_IOERR_FSYNC, errors.StorageFailed),
+        (sqlite3.SQLITE_CORRUPT, errors.NotADatabase),
+    ],
+)
+def test_driver_errors_become_ours_and_nothing_is_stored(
+    opened: Database, code: int, expected: type[Exception], tables: Tables
+) -> None:
+    def change(transaction: Transaction) -> None:
+        transaction.run(INSERT, id="a")
+        raise _sqlite_error(code)
+
+    with pytest.raises(expected):
+        opened.write(change)
+    assert tables.one("SELECT count(*) FROM conversations") == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(sqlite3.SQLITE_IOERR_FSYNC, errors.OutcomeUnknown), (sqlite3.SQLITE_BUSY, errors.Busy)]
+)
+def test_a_failed_commit_says_what_is_known(
+    opened: Database, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
+) -> None:
+    def do_commit(_: ImmediateSQLite, __: Any) -> None:
+        raise _sqlite_error(code)
+
+    opened.write(lambda transaction: transaction.run(INSERT, id="before"))
+    monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
+    with pytest.raises(expected):
+        opened.write(lambda transaction: transaction.run(INSERT, id="a"))
+
+
+def test_after_an_io_error_the_store_is_unready_and_its_connections_are_closed(plain: Store) -> None:
+    plain.create("c")
+
+    def change(_: Any) -> None:
+        raise _sqlite_error(sqlite3.SQLITE_IOERR_WRITE)
+
+    with pytest.raises(errors.StorageFailed):
+        plain.transact("c", change)
+    assert plain.database._writer is None
+    for call in (plain.check_ready, lambda: plain.get("c"), lambda: plain.append("c", [user("x")])):
+        with pytest.raises(errors.StorageFailed):
+            call()
+
+
+def test_writers_of_one_process_wait_in_line_and_give_up_in_time(opened: Database) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(_: Transaction) -> None:
+        inside.set()
+        go.wait(10)
+
+    first = threading.Thread(target=lambda: opened.write(slow))
+    first.start()
+    inside.wait(10)
+    with pytest.raises(errors.Busy):
+        opened.write(lambda transaction: transaction.row(COUNT))
+    go.set()
+    first.join()
+    assert opened.write(lambda transaction: transaction.row(COUNT)) == (0,)
+
+
+def test_a_closed_store_refuses_everything(plain: Store) -> None:
+    plain.close()
+    for call in (lambda: plain.create("x"), lambda: plain.get("x"), plain.check_ready):
+        with pytest.raises(errors.Closed):
+            call()
+
+
+def test_a_forked_child_does_not_touch_the_connections(plain: Store, tables: Tables) -> None:
+    plain.create("c", messages=[user("of the parent")])
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            plain.append("c", [user("of the child")])
+        except errors.Closed:
+            plain.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    plain.append("c", [user("of the parent again")])
+    assert texts(plain, "c") == ["of the parent", "of the parent again"]
+
+
+VERSIONS: list[tuple[tuple[int, int, int], bool]] = [
+    ((3, 6, 23), False),
+    ((3, 7, 0), True),
+    ((3, 40, 1), True),
+    ((3, 44, 5), True),
+    ((3, 44, 6), False),
+    ((3, 45, 0), True),
+    ((3, 50, 6), True),
+    ((3, 50, 7), False),
+    ((3, 51, 2), True),
+    ((3, 51, 3), False),
+    ((3, 53, 4), False),
+]
+
+
+@pytest.mark.parametrize(("version", "affected"), VERSIONS)
+def test_the_engines_with_the_checkpoint_fault_are_known(version: tuple[int, int, int], affected: bool) -> None:
+    assert (engine_fault(version) is not None) == affected
+
+
+def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoints(
+    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "engine_fault", lambda: "pretended")
+    with Store.open(url, clock=clock, synchronous="normal") as store:
+        assert store.database.pragmas()["wal_autocheckpoint"] == 0
+        store.create("c")
+        most = 0
+        for _ in range(1200):
+            store.append("c", [user("x" * 16_000)])
+            most = max(most, store.database.wal_bytes())
+        assert store.database.integrity() == "ok"
+    assert most < 4 * database.WAL_LIMIT_BYTES
+
+
+def test_the_settings_are_in_force(plain: Store) -> None:
+    pragmas = plain.database.pragmas()
+    assert (pragmas["journal_mode"], pragmas["synchronous"], pragmas["foreign_keys"]) == ("wal", 2, 1)
+    assert pragmas["secure_delete"] == 1
+
+
+def test_a_file_that_we_make_is_private(tmp_path: Path, clock: Clock) -> None:
+    old = os.umask(0)
+    try:
+        with Store.open(f"sqlite:///{tmp_path}/deep/er/new.db", migrate_first=True, clock=clock) as store:
+            store.create("c")
+            modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in (tmp_path / "deep/er").iterdir()}
+    finally:
+        os.umask(old)
+    assert modes == {"new.db": 0o600, "new.db-wal": 0o600, "new.db-shm": 0o600}
+    assert stat.S_IMODE((tmp_path / "deep").stat().st_mode) & 0o077 in (0o077, 0)
+    assert stat.S_IMODE((tmp_path / "deep/er").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "postgresql://h/d", "sqlite://", "sqlite:///:memory:", "sqlite:///x.db?mode=ro"]
+)
+def test_other_urls_are_refused_in_one_line(url: str) -> None:
+    with pytest.raises(errors.UnsupportedUrl) as refused:
+        Store.open(url)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("these are not the bytes you are looking for" * 100)
+    before = path.read_bytes()
+    for migrate_first in (True, False):
+        with pytest.raises(errors.NotADatabase):
+            Store.open(f"sqlite:///{path}", migrate_first=migrate_first)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_statements_are_compiled_once(plain: Store) -> None:
+    plain.create("c", messages=[user("a")])
+    plain.append("c", [user("b")])
+    known = dict(plain.database._statements)
+    for _ in range(3):
+        plain.append("c", [user("b")])
+    assert plain.database._statements == known
+
+
+def test_only_the_dialect_file_knows_a_dialect() -> None:
+    root = Path(database.__file__).parent
+    allowed = {"database.py"}
+    words = ("sqlite3", "dialects", "PRAGMA", "dialect.name", "psycopg")
+    found = {
+        file.name: word
+        for file in [*root.glob("*.py"), *(root.parent / "api").rglob("*.py")]
+        for word in words
+        if file.name not in allowed and word in _code(file)
+    }
+    assert found == {}
+
+
+def _code(file: Path) -> str:
+    return "\n".join(line.partition("#")[0] for line in file.read_text().splitlines())
+
+
+PLANS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a life": (lambda: statements.LIFE, "uq_conversations_living"),
+    "a tombstone": (lambda: statements.TOMBSTONE, "ix_conversations_tombstones"),
+    "the next change": (lambda: statements.ADVANCE, "ix_conversations_change"),
+    "a message": (lambda: statements.MESSAGE, "sqlite_autoindex_messages_1"),
+    "partial messages": (lambda: statements.INTERRUPT_PARTIAL, "ix_messages_partial"),
+    "children": (lambda: statements.CHILDREN, "ix_conversations_parent_pk"),
+    "a turn by token": (lambda: statements.GENERATION_OF_TOKEN, "sqlite_autoindex_generations_1"),
+    "leases": (lambda: statements.LEASES, "ix_conversations_leased"),
+    "the transcript": (lambda: statements.list_messages(descending=True), "sqlite_autoindex_messages_2"),
+    "the list": (
+        lambda: statements.list_conversations(generating=None, of_parent=False, containing=False),
+        "ix_conversations_owner_change",
+    ),
+    "the generating": (
+        lambda: statements.list_conversations(generating=True, of_parent=False, containing=False),
+        "ix_conversations_leased",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_statements_use_their_index_and_sort_nothing(plain: Store, path: Path, name: str) -> None:
+    statement, index = PLANS[name]
+    sql, constants = plain.database._compiled(statement())
+    connection = sqlite3.connect(path)
+    asked = {key: 1 for key in _parameters(sql)} | constants
+    plan = " | ".join(row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, asked))
+    connection.close()
+    assert index in plan
+    assert "SCAN messages" not in plan
+    assert ("TEMP B-TREE" in plan) == (name == "the generating")
+
+
+def _parameters(sql: str) -> set[str]:
+    import re
+
+    return set(re.findall(r":(\w+)", sql))
