@@ -375,6 +375,8 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
 
     def connect() -> sqlite3.Connection:
         connection = _connect(path, busy_timeout_ms / 1000, foreign_keys=False)
+        # A rebuilt table is dropped before its copy takes the name; without this the views over it would refuse that.
+        connection.execute("PRAGMA legacy_alter_table=ON")
         _use_wal(connection, busy_timeout_ms / 1000)
         return connection
 

@@ -51,19 +51,23 @@ def create_conversations() -> None:
         sa.Column("deleted_at", sa.Integer()),
         sa.PrimaryKeyConstraint("pk", name="pk_conversations"),
         sa.ForeignKeyConstraint(["parent_pk"], ["conversations.pk"], name="fk_conversations_parent_pk"),
-        sa.CheckConstraint("version >= 1", name="ck_conversations_version"),
-        sa.CheckConstraint("next_position >= 0 AND message_count >= 0 AND queued_count >= 0", name="ck_conversations_counts"),
-        sa.CheckConstraint("(forked_from_id IS NULL) = (forked_from_position IS NULL)", name="ck_conversations_forked_from"),
+        sa.CheckConstraint("version >= 1", name=op.f("ck_conversations_version")),
+        sa.CheckConstraint(
+            "next_position >= 0 AND message_count >= 0 AND queued_count >= 0", name=op.f("ck_conversations_counts")
+        ),
+        sa.CheckConstraint(
+            "(forked_from_id IS NULL) = (forked_from_position IS NULL)", name=op.f("ck_conversations_forked_from")
+        ),
         sa.CheckConstraint(
             "CASE WHEN generation IS NULL THEN lease_token IS NULL AND lease_ttl_ms IS NULL AND lease_expires_at IS NULL"
             " AND interrupt_requested_at IS NULL"
             " ELSE lease_token IS NOT NULL AND lease_ttl_ms > 0 AND lease_expires_at IS NOT NULL END",
-            name="ck_conversations_lease",
+            name=op.f("ck_conversations_lease"),
         ),
         sa.CheckConstraint(
             "deleted_at IS NULL OR (generation IS NULL AND title IS NULL AND metadata = '{}' AND create_digest IS NULL"
             " AND message_count = 0 AND queued_count = 0)",
-            name="ck_conversations_tombstone",
+            name=op.f("ck_conversations_tombstone"),
         ),
         sqlite_autoincrement=True,
         sqlite_strict=True,
@@ -99,18 +103,20 @@ def create_messages() -> None:
         sa.ForeignKeyConstraint(["conversation_pk"], ["conversations.pk"], name="fk_messages_conversation_pk"),
         sa.UniqueConstraint("conversation_pk", "id", name="uq_messages_conversation_pk_id"),
         sa.UniqueConstraint("conversation_pk", "position", name="uq_messages_conversation_pk_position"),
-        sa.CheckConstraint("status IN ('complete', 'partial', 'interrupted', 'queued', 'deleted')", name="ck_messages_status"),
-        sa.CheckConstraint("mode IS NULL OR mode IN ('steer', 'follow_up')", name="ck_messages_mode"),
-        sa.CheckConstraint("position >= 0", name="ck_messages_position"),
+        sa.CheckConstraint(
+            "status IN ('complete', 'partial', 'interrupted', 'queued', 'deleted')", name=op.f("ck_messages_status")
+        ),
+        sa.CheckConstraint("mode IS NULL OR mode IN ('steer', 'follow_up')", name=op.f("ck_messages_mode")),
+        sa.CheckConstraint("position >= 0", name=op.f("ck_messages_position")),
         sa.CheckConstraint(
             "CASE WHEN status = 'queued' THEN position IS NULL ELSE status = 'deleted' OR position IS NOT NULL END",
-            name="ck_messages_queued",
+            name=op.f("ck_messages_queued"),
         ),
-        sa.CheckConstraint("version >= created_version", name="ck_messages_version"),
+        sa.CheckConstraint("version >= created_version", name=op.f("ck_messages_version")),
         sa.CheckConstraint(
             "CASE WHEN status = 'deleted' THEN content IS NULL AND metadata IS NULL AND digest IS NULL"
             " ELSE content IS NOT NULL AND metadata IS NOT NULL AND digest IS NOT NULL END",
-            name="ck_messages_tombstone",
+            name=op.f("ck_messages_tombstone"),
         ),
         sqlite_strict=True,
     )
@@ -136,10 +142,10 @@ def create_generations() -> None:
         sa.PrimaryKeyConstraint("number", name="pk_generations"),
         sa.ForeignKeyConstraint(["conversation_pk"], ["conversations.pk"], name="fk_generations_conversation_pk"),
         sa.UniqueConstraint("conversation_pk", "token_hash", name="uq_generations_conversation_pk_token_hash"),
-        sa.CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name="ck_generations_ended"),
+        sa.CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name=op.f("ck_generations_ended")),
         sa.CheckConstraint(
             "outcome IN ('completed', 'failed', 'waiting', 'released', 'expired', 'interrupted', 'deleted')",
-            name="ck_generations_outcome",
+            name=op.f("ck_generations_outcome"),
         ),
         sqlite_autoincrement=True,
         sqlite_strict=True,
