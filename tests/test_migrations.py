@@ -23,7 +23,7 @@ REVISIONS = [script.revision for script in reversed(list(migrate.scripts().walk_
 
 def schema_of(path: Path, *, kinds: tuple[str, ...] = ("table", "index")) -> dict[str, Any]:
     connection = sqlite3.connect(path)
-    found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'alembic%'").fetchall()
+    found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%'").fetchall()
     connection.close()
     return {name: _normal(sql) for kind, name, sql in found if kind in kinds}
 
@@ -171,7 +171,7 @@ with Store.open(url, migrate_first=True) as store:
 
 
 def test_f1_eight_processes_open_migrate_and_append_at_once(tmp_path: Path) -> None:
-    for round in range(3):
+    for round in range(2):
         url = f"sqlite:///{tmp_path}/round{round}.db"
         arguments = [sys.executable, "-c", OPEN_AND_APPEND, url]
         processes = [
