@@ -354,12 +354,12 @@ def path_of(url: str) -> Path:
 
 def create_file(path: Path) -> None:
     """Make an empty file that only its owner can read, if there is none. SQLite gives its log the same mode."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Exclusive, so it is never a file that SQLite has open: closing such a descriptor would drop SQLite's locks.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError:
-        return
+        pass
     except OSError as error:
         raise DatabaseUnusable(reason=f"{path} cannot be created: {error.strerror}") from error
 

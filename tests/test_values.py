@@ -104,11 +104,11 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("content", "path"), REFUSED, ids=[f"{number}" for number, _ in enumerate(REFUSED)])
-def test_what_json_cannot_carry_is_refused_with_its_path(content: Any, path: str) -> None:
+@pytest.mark.parametrize(("content", "where"), REFUSED, ids=[f"{number}" for number, _ in enumerate(REFUSED)])
+def test_what_json_cannot_carry_is_refused_with_its_path(content: Any, where: str) -> None:
     with pytest.raises(errors.InvalidInput) as refused:
         prepare(user(content), LIMITS)
-    assert refused.value.path == path
+    assert refused.value.path == where
 
 
 def test_the_deepest_allowed_nesting_is_stored(plain: Store) -> None:
