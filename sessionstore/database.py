@@ -135,6 +135,7 @@ class Database:
         self._reads = _engine("sqlite", self._connect_reader, size=readers, timeout=self._timeout)
         self._lock, self._inside = threading.Lock(), threading.local()
         self._statements: dict[Statement, tuple[str, dict[str, Any]]] = {}
+        self._checked_out: Any = None
         self._writer: Any = None
         self._checkpointer: Any = None
         self._commits = 0
@@ -146,7 +147,8 @@ class Database:
 
         Raises what `change` raises, `Busy`, `DiskFull` or `StorageFailed` with nothing stored, and `OutcomeUnknown`.
         """
-        with self._turn():
+        self._take_turn()
+        try:
             transaction = Transaction(self._begin(), self._compiled)
             result = change(transaction)
             if transaction.failed is not None:
@@ -154,10 +156,14 @@ class Database:
             self._commit()
             self._bound_wal()
             return result
+        except (sqlite3.Error, DBAPIError) as error:
+            raise self._translated(error) from error
+        finally:
+            self._end_turn()
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Run `look` in one snapshot, on a connection that refuses writes. Raises `Busy` when no connection is free in time."""
-        self._usable()
+        self._check_place()
         try:
             pooled = self._reads.raw_connection()
         except sqlalchemy.exc.TimeoutError:
@@ -178,7 +184,7 @@ class Database:
     @contextmanager
     def sqlalchemy_reads(self) -> Iterator[Connection]:
         """A reading SQLAlchemy connection, for Alembic's questions."""
-        self._usable()
+        self._check_place()
         try:
             with self._reads.connect() as connection:
                 yield connection
@@ -193,43 +199,43 @@ class Database:
             self.refusal = self.refusal or Closed()
             self._close_connections()
 
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """The only way to the writing connection: one thread at a time, and nothing is left open behind it."""
-        self._usable()
+    def _take_turn(self) -> None:
+        """The only way to the writing connection: one thread at a time, and in the end nothing is left open."""
+        self._check_place()
         if not self._lock.acquire(timeout=self._timeout):
             raise Busy
+        if self.refusal is not None:
+            self._lock.release()
+            raise self.refusal
         self._inside.change = True
+
+    def _end_turn(self) -> None:
+        self._inside.change = False
         try:
-            self._usable(nested=True)
-            yield
-        except (sqlite3.Error, DBAPIError) as error:
-            raise self._translated(error) from error
-        finally:
-            self._inside.change = False
             self._settle()
+        finally:
             self._lock.release()
 
-    def _usable(self, *, nested: bool = False) -> None:
+    def _check_place(self) -> None:
+        """Refuse a forked child, and a call from inside a change, which would wait for itself."""
         if os.getpid() != self._pid:
             raise Closed
-        if not nested and getattr(self._inside, "change", False):
+        if getattr(self._inside, "change", False):
             raise Nested
         if self.refusal is not None:
             raise self.refusal
 
     def _begin(self) -> Any:
         if self._writer is None:
-            self._writer = self._writes.raw_connection()
-        connection = self._writer.driver_connection
-        self._writes.dialect.do_begin(connection)
-        return connection
+            self._checked_out = self._writes.raw_connection()
+            self._writer = self._checked_out.driver_connection
+        self._writes.dialect.do_begin(self._writer)
+        return self._writer
 
     def _commit(self) -> None:
-        connection = self._writer.driver_connection
-        lost = not connection.in_transaction
+        lost = not self._writer.in_transaction
         try:
-            self._writes.dialect.do_commit(connection)
+            self._writes.dialect.do_commit(self._writer)
         except sqlite3.Error as error:
             known = self._translated(error)
             if lost or isinstance(known, Busy):
@@ -240,11 +246,11 @@ class Database:
         """Roll back what is still open, and close everything once the storage is not to be trusted."""
         if isinstance(self.refusal, StorageFailed):
             self._close_connections()
-        elif self._writer is not None and self._writer.driver_connection.in_transaction:
+        elif self._writer is not None and self._writer.in_transaction:
             try:
-                self._writer.driver_connection.execute("ROLLBACK")
+                self._writer.execute("ROLLBACK")
             except sqlite3.Error:
-                self._writer.invalidate()
+                self._checked_out.invalidate()
                 self._writer = None
 
     def _translated(self, error: BaseException) -> BaseException:
@@ -299,7 +305,7 @@ class Database:
         if self._checkpointer is not None:
             self._checkpointer.close()
         if self._writer is not None:
-            self._writer.close()
+            self._checked_out.close()
         self._writer = self._checkpointer = None
         self._writes.dispose()
         self._reads.dispose()
@@ -318,9 +324,12 @@ class Database:
     def pragmas(self) -> dict[str, Any]:
         """The settings of the writing connection, as they are in force."""
         asked = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "secure_delete", "page_size")
-        with self._turn():
+        self._take_turn()
+        try:
             connection = self._begin()
             return {name: connection.execute(f"PRAGMA {name}").fetchone()[0] for name in asked}
+        finally:
+            self._end_turn()
 
     def integrity(self) -> str:
         """SQLite's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""

@@ -6,7 +6,7 @@ the precondition hold. An error at any step leaves the database as it was.
 
 import hmac
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -61,7 +61,7 @@ class Door:
         """Run a change of the closed list."""
         return self._pass(call, UnguardedConversation, change, repeat)
 
-    def create(self, birth: Birth, parent_id: str | None, messages: list[Prepared]) -> Answer[Created]:
+    def create(self, birth: Birth, parent_id: str | None, messages: Sequence[Prepared]) -> Answer[Created]:
         """Create a conversation with its first messages; the same call again is answered with what it made."""
         return self._database.write(lambda transaction: self._create(transaction, birth, parent_id, messages))
 
@@ -70,13 +70,13 @@ class Door:
             row, now = self._enter(transaction, call), self._clock()
             holds = _same(row.lease_token, call.token_hash)
             conversation = kind(transaction, row, now, self._limits, holds=holds)
-            refusal = _refusal(conversation, call)
-            done = repeat(conversation.stored) if repeat and (refusal or _ends_lease(conversation)) else None
+            refusal, takeover = _refusal(conversation, call), _takes_over(conversation)
+            done = repeat(conversation.stored) if repeat and (refusal or takeover) else None
             if done is not None:
                 return _answer(conversation, done, replayed=True)
             if refusal is not None:
                 raise refusal
-            if _ends_lease(conversation):
+            if takeover:
                 conversation.end_generation("expired")
             return _answer(conversation, _settled(change(conversation)))
 
@@ -95,7 +95,7 @@ class Door:
         return row
 
     def _create(
-        self, transaction: Transaction, birth: Birth, parent_id: str | None, messages: list[Prepared]
+        self, transaction: Transaction, birth: Birth, parent_id: str | None, messages: Sequence[Prepared]
     ) -> Answer[Created]:
         now = self._clock()
         there = living(transaction, self.owner, birth.id)
@@ -115,12 +115,12 @@ def _refusal(life: Life, call: Call) -> SessionStoreError | None:
         return life.stored.lost(call.token_hash)
     if isinstance(life, GuardedConversation) and life.live and not life.holds:
         return generating(life)
-    if call.if_match not in (None, "*", life.tag):
+    if call.if_match is not None and call.if_match not in ("*", life.tag):
         return PreconditionFailed(version=life.row.version)
     return None
 
 
-def _ends_lease(life: Life) -> bool:
+def _takes_over(life: Life) -> bool:
     """Whether a guarded call without a token ends an expired lease on its way in."""
     return isinstance(life, GuardedConversation) and life.expired and not life.holds
 
@@ -130,7 +130,7 @@ def _same(stored: str | None, given: str | None) -> bool:
 
 
 def _settled(result: T) -> T:
-    if inspect.isawaitable(result):
+    if hasattr(result, "__await__"):
         if inspect.iscoroutine(result):
             result.close()
         raise Awaitable

@@ -13,7 +13,7 @@ from sessionstore.limits import Limits
 if sys.version_info >= (3, 14):
     from uuid import uuid7
 else:
-    from uuid_utils.compat import uuid7
+    from uuid_utils import uuid7  # the native one: str() is all we want of it
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +27,12 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     metadata: dict[str, Any] | None = None
     status: Literal["complete", "partial"] = "complete"
+
+
+class Batch(tuple["Prepared", ...]):
+    """The drafts of one call, all checked."""
+
+    __slots__ = ()
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -67,8 +73,10 @@ def prepare_all(
     least: int = 0,
     partial: bool = True,
     path: str = "$.messages",
-) -> list[Prepared]:
-    """Check and encode the drafts of one call; without a lease none may be `partial`."""
+) -> Batch:
+    """Check and encode the drafts of one call; without a lease none may be `partial`. A batch is answered as it is."""
+    if isinstance(drafts, Batch):
+        return drafts
     limits.count(drafts, path, least=least)
     prepared = [prepare(draft, limits, f"{path}[{index}]") for index, draft in enumerate(drafts)]
     seen: set[str] = set()
@@ -78,7 +86,7 @@ def prepare_all(
         if draft.status == "partial" and not partial:
             raise InvalidInput(reason="Only the holder of a lease stores partial messages", path=f"{path}[{index}].status")
         seen.add(draft.id)
-    return prepared
+    return Batch(prepared)
 
 
 def identity(drafts: Sequence[Prepared]) -> list[list[str | None]]:

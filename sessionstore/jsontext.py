@@ -43,8 +43,8 @@ def encode(value: Json) -> str:
 
 
 def digest(*parts: Json) -> str:
-    """SHA-256, hexadecimal, over the canonical JSON of `parts`: keys sorted, 1 and 1.0 differ."""
-    return hashlib.sha256(_escape_surrogates(_canonical.encode(parts)).encode()).hexdigest()
+    """SHA-256, hexadecimal, over the canonical JSON of `parts`, one a line: keys sorted, 1 and 1.0 differ."""
+    return hashlib.sha256("\n".join(map(_canonical_text, parts)).encode()).hexdigest()
 
 
 def merge_patch(target: Json, patch: Json) -> Json:
@@ -104,6 +104,11 @@ def _escape_surrogates(text: str) -> str:
     if text.isascii():
         return text
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _canonical_text(value: Json) -> str:
+    # Most contents are one text and most metadata is empty: both are canonical as they are.
+    return "{}" if value == {} else _escape_surrogates(_canonical.encode(value))
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:

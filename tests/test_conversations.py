@@ -199,7 +199,7 @@ def test_a_child_needs_a_living_parent(store: Store, deleted: bool) -> None:
         store.delete("parent")
     with pytest.raises(errors.ConversationDeleted if deleted else errors.ConversationNotFound) as refused:
         store.create("child", parent_id="parent")
-    assert refused.value.conversation_id == "parent"  # type: ignore[union-attr]
+    assert refused.value.fields["conversation_id"] == "parent"
     with pytest.raises(errors.ConversationNotFound):
         store.get("child")
 

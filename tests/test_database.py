@@ -96,7 +96,7 @@ def test_a_lost_transaction_is_never_reported_as_committed(opened: Database) -> 
 
     def change(transaction: Transaction) -> None:
         transaction.run(INSERT, id="a")
-        opened._writer.driver_connection.execute("ROLLBACK")
+        opened._writer.execute("ROLLBACK")
 
     with pytest.raises(errors.StorageFailed):
         opened.write(change)
@@ -328,7 +328,7 @@ def test_statements_use_their_index_and_sort_nothing(plain: Store, path: Path, n
     statement, index = PLANS[name]
     sql, constants = plain.database._compiled(statement())
     connection = sqlite3.connect(path)
-    asked = {key: 1 for key in _parameters(sql)} | constants
+    asked = dict.fromkeys(_parameters(sql), 1) | constants
     plan = " | ".join(row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, asked))
     connection.close()
     assert index in plan

@@ -65,9 +65,10 @@ def test_l2_nobody_else_changes_a_leased_conversation(store: Store, tables: Tabl
         with pytest.raises(errors.LeaseLost):
             call()
     for token in (None, OTHER_TOKEN):
-        for call in (store.renew, store.release, store.finish):
+        ends: list[Callable[..., Any]] = [store.renew, store.release, store.finish]
+        for end in ends:
             with pytest.raises(errors.LeaseLost):
-                call("c", token=token)
+                end("c", token=token)
     assert tables.everything() == before
 
 
@@ -202,11 +203,16 @@ def test_l15_busy_can_mean_interrupt(store: Store) -> None:
     assert lost.value.outcome == "interrupted"
 
 
+def take_over(store: Store, clock: Clock) -> None:
+    clock.advance(30_001)
+    store.acquire("c", "other", token=OTHER_TOKEN)
+
+
 ENDS: dict[str, Callable[[Store, Clock], Any]] = {
     "finish": lambda store, _: store.finish("c", token=TOKEN),
     "release": lambda store, _: store.release("c", token=TOKEN),
     "forced interrupt": lambda store, _: store.interrupt("c", force=True),
-    "takeover": lambda store, clock: (clock.advance(30_001), store.acquire("c", "other", token=OTHER_TOKEN)),
+    "takeover": lambda store, clock: take_over(store, clock),
     "revoked by a busy other": lambda store, _: store.acquire("c", "other", token=OTHER_TOKEN, if_busy="interrupt"),
 }
 
@@ -319,7 +325,7 @@ def test_tokens_are_stored_hashed_and_never_printed(store: Store, tables: Tables
     turn = store.acquire("c", "w", token=TOKEN).value
     assert TOKEN not in str(tables.everything())
     assert TOKEN not in repr(turn)
-    assert TOKEN == turn.token
+    assert turn.token == TOKEN
 
 
 def test_generation_numbers_rise_over_all_conversations_and_lives(store: Store) -> None:

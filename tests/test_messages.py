@@ -154,7 +154,7 @@ def test_l19_a_delayed_save_does_not_overwrite_a_newer_one(store: Store) -> None
 def test_if_match_on_a_message_that_is_not_there_fails(store: Store) -> None:
     for precondition in ("*", Tag(1, 1)):
         with pytest.raises(errors.PreconditionFailed):
-            store.put("c", user("x", "none"), if_match=precondition)  # type: ignore[arg-type]
+            store.put("c", user("x", "none"), if_match=precondition)
     assert store.put("c", user("x", "none"), only_create=True).value.created
     with pytest.raises(errors.PreconditionFailed) as refused:
         store.put("c", user("x", "none"), only_create=True)

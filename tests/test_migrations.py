@@ -1,4 +1,4 @@
-"""The schema: every revision up and down with data in it, models and migrations agree, failures and newer files leave no trace."""
+"""The schema: every revision up and down with data, models and migrations agree, failures and newer files leave no trace."""
 
 import sqlite3
 import subprocess

@@ -126,7 +126,7 @@ def test_l1_of_many_that_acquire_one_wins(stores: list[Store], tables: Tables) -
 
 def test_m1_appends_by_many_take_each_position_once_and_batches_stay_together(stores: list[Store], tables: Tables) -> None:
     stores[0].create("c")
-    calls = [lambda n=n: stores[n % 2].append("c", [user([n, 0]), user([n, 1])]) for n in range(25)]  # type: ignore[misc]
+    calls = [lambda n=n: stores[n % 2].append("c", [user([n, 0]), user([n, 1])]) for n in range(25)]
     results = together(calls)  # type: ignore[arg-type]
     stored = {message.id: message for message in stores[0].messages("c", limit=1000).items}
     assert sorted(message.position for message in stored.values()) == list(range(50))  # type: ignore[type-var]

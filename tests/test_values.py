@@ -231,7 +231,7 @@ def _all_errors(kind: type[SessionStoreError] = SessionStoreError) -> list[type[
 
 @pytest.mark.parametrize("kind", _all_errors(), ids=lambda kind: kind.__name__)
 def test_every_error_has_a_code_a_message_and_survives_pickling(kind: type[SessionStoreError]) -> None:
-    error = kind(**{name: 1 for name in kind.__dataclass_fields__})  # type: ignore[attr-defined]
+    error = kind(**dict.fromkeys(kind.__dataclass_fields__, 1))  # type: ignore[attr-defined]
     assert str(error)
     assert "{" not in str(error)
     assert error.code == error.code.lower()

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from blockbuster import blockbuster_ctx
+from sessionstore_api.app import create_app
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sessionstore.settings import Settings
-from sessionstore_api.app import create_app
 from tests.conftest import Clock
 
 C = "/v1/conversations"

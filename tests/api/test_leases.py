@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from sessionstore_api.app import OPERATIONS
+from sessionstore_api.operations import Operation, Resource
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from sessionstore_api.app import OPERATIONS
-from sessionstore_api.operations import Operation, Resource
 from tests.api.conftest import C, acquire, message, problem
 from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables
 
