@@ -266,3 +266,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         inside = ", ".join(f"{key}={inner}" for key, inner in value.items()) if isinstance(value, dict) else value
         shown = "; ".join(inside) if isinstance(inside, list) else inside
         yield f"{name.replace('_', ' '):15} {'none' if shown in (None, '') else shown}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The command line: what it prints, as words and as JSON, and how it exits."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from sessionstore import Store, cli, settings
+from sessionstore.cli import main
+from tests.conftest import TOKEN, Clock, reply, user
+
+COMMANDS = sorted(main.list_commands(click.Context(main)))
+
+
+@pytest.fixture
+def run(url: str) -> Any:
+    def call(*arguments: str, database: str = url) -> Result:
+        return CliRunner().invoke(main, [*arguments, "--database", database], catch_exceptions=False)
+
+    return call
+
+
+def lines(result: Result) -> list[Any]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    assert COMMANDS == ["conversations", "doctor", "leases", "migrate", "serve", "show"]
+    for name in COMMANDS:
+        shown = CliRunner().invoke(main, [name, "--help"])
+        assert shown.exit_code == 0
+        assert "Example: sessionstore" in shown.output
+        assert "--database" in shown.output
+    assert CliRunner().invoke(main, ["--version"]).output.startswith("sessionstore, version")
+
+
+def test_migrate_creates_and_says_what_it_did(run: Any, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/new/store.db"
+    dry = lines(run("migrate", "--dry-run", "--json", database=url))[0]
+    assert (dry["from"], dry["dry_run"], Path(dry["file"]).exists()) == (None, True, False)
+    assert lines(run("migrate", "--json", database=url))[0]["from"] is None
+    assert "went from 0001 to 0001" in run("migrate", database=url).stdout
+
+
+def test_doctor_finds_a_healthy_database_healthy(run: Any) -> None:
+    found = lines(run("doctor", "--json"))[0]
+    assert (found["integrity"], found["problems"], found["schema"]) == ("ok", [], found["schema_newest"])
+    assert found["engine"].startswith("SQLite")
+    assert {"wal_bytes", "file_bytes", "pragmas", "leases", "engine_fault"} <= set(found)
+    assert "This database is healthy." in run("doctor").stdout
+
+
+def test_doctor_finds_a_damaged_database_unhealthy(run: Any, path: Path, plain: Store) -> None:
+    plain.create("c", messages=[user("x" * 100_000)])
+    plain.close()
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size // 2)
+        file.write(b"\xff" * 8192)
+    damaged = CliRunner().invoke(main, ["doctor", "--database", f"sqlite:///{path}"])
+    assert damaged.exit_code in (1, cli.EX_UNAVAILABLE)
+
+
+def test_conversations_show_leases(run: Any, plain: Store, clock: Clock) -> None:
+    plain.create("a", title="Alpha", messages=[user("hi"), reply({"x": [1]}), user("lone \ud800")])
+    plain.create("b", title="Beta")
+    plain.acquire("b", "worker-1", token=TOKEN)
+    assert [found["id"] for found in lines(run("conversations", "--json"))] == ["b", "a"]
+    assert [found["id"] for found in lines(run("conversations", "--json", "--containing", "ALPHA"))] == ["a"]
+    assert len(lines(run("conversations", "--json", "--limit", "1"))) == 1
+    assert "Alpha" in run("conversations").stdout
+
+    conversation, *messages = lines(run("show", "a", "--json"))
+    assert (conversation["title"], conversation["metadata"]) == ("Alpha", {})
+    assert [message["content"] for message in messages] == ["hi", {"x": [1]}, "lone \ud800"]
+    assert "0\tuser\thi" in run("show", "a").stdout
+
+    lease = lines(run("leases", "--json"))[0]
+    assert (lease["id"], lease["generation"]["holder"]) == ("b", "worker-1")
+    assert "worker-1" in run("leases").stdout
+    assert TOKEN not in run("leases", "--json").output
+
+
+def test_errors_are_one_line_on_stderr_and_an_exit_code(run: Any, tmp_path: Path, path: Path) -> None:
+    unknown = run("show", "nobody")
+    assert (unknown.exit_code, unknown.stdout, unknown.stderr.count("\n")) == (1, "", 1)
+    for database in (f"sqlite:///{tmp_path}/missing.db", "postgresql://h/d"):
+        missing = run("conversations", database=database)
+        assert (missing.exit_code, missing.stdout) == (cli.EX_UNAVAILABLE, "")
+    assert CliRunner().invoke(main, ["conversations", "--limit", "x"]).exit_code == 2
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("PRAGMA locking_mode=EXCLUSIVE")
+    rival.execute("BEGIN EXCLUSIVE")
+    busy = CliRunner(env={"SESSIONSTORE_BUSY_TIMEOUT_MS": "50"}).invoke(
+        main, ["conversations", "--database", f"sqlite:///{path}"]
+    )
+    rival.close()
+    assert busy.exit_code == cli.EX_TEMPFAIL
+
+
+def test_the_environment_chooses_the_database_and_the_command_line_wins(url: str, plain: Store, tmp_path: Path) -> None:
+    plain.create("c")
+    runner = CliRunner(env={"SESSIONSTORE_DATABASE_URL": url})
+    assert '"id": "c"' in runner.invoke(main, ["conversations", "--json"]).stdout
+    assert runner.invoke(main, ["conversations", "--database", f"sqlite:///{tmp_path}/no.db"]).exit_code == cli.EX_UNAVAILABLE
+    bad = CliRunner(env={"SESSIONSTORE_PORT": "eighty"}).invoke(main, ["conversations"])
+    assert bad.exit_code == 2
+    assert "SESSIONSTORE_PORT" in bad.stderr
+
+
+def test_the_default_database_is_in_the_users_data_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert settings.default_database_url() == f"sqlite:///{tmp_path}/sessionstore/sessionstore.db"
+
+
+def test_settings_refuse_what_they_do_not_know() -> None:
+    with pytest.raises(Exception, match="SESSIONSTORE_SYNCHRONOUS"):
+        settings.Settings.from_environment({"SESSIONSTORE_SYNCHRONOUS": "off"})
+    found = settings.Settings.from_environment({"SESSIONSTORE_BODY_BYTES": "1000", "SESSIONSTORE_SYNCHRONOUS": "normal"})
+    assert (found.limits.body_bytes, found.synchronous) == (1000, "normal")
+
+
+def test_serve_says_what_it_needs_when_the_extra_is_missing(tmp_path: Path) -> None:
+    """The library alone has no HTTP server, and says so in one line."""
+    (tmp_path / "starlette.py").write_text("raise ImportError('gone', name='starlette')")
+    (tmp_path / "uvicorn.py").write_text("raise ImportError('gone', name='uvicorn')")
+    run = [sys.executable, "-m", "sessionstore.cli", "serve"]
+    done = subprocess.run(run, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'sessionstore[api]'" in done.stderr

@@ -1,0 +1,145 @@
+"""`sessionstore serve` as a process, over real sockets."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from sessionstore import Store
+from tests.conftest import texts, user
+
+
+class Server:
+    """A running server and its address."""
+
+    def __init__(self, url: str, *arguments: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "sessionstore.cli", "serve", "--database", url, "--port", "0", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+        )
+        assert self.process.stdout is not None
+        listening, database = self.process.stdout.readline(), self.process.stdout.readline()
+        self.said = listening + database
+        self.address = listening.split()[2] if listening else ""
+
+    def threads(self) -> int:
+        """One more than before: a call has been read and waits for the database."""
+        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        self.errors = self.process.communicate(timeout=30)[1]
+        return self.process.returncode
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    running = Server(f"sqlite:///{tmp_path}/data/store.db")
+    yield running
+    if running.process.poll() is None:
+        running.process.kill()
+    running.process.communicate()
+
+
+def test_it_says_where_it_listens_serves_and_ends_well(server: Server, tmp_path: Path) -> None:
+    assert server.said.splitlines()[1] == f"Database {tmp_path}/data/store.db"
+    with httpx2.Client(base_url=server.address) as client:
+        assert client.get("/readyz").json()["status"] == "ready"
+        created = client.post("/v1/conversations", json={"id": "c", "messages": [{"role": "user", "content": "hi"}]})
+        assert created.status_code == 201
+        assert client.head("/v1/conversations/c").content == b""
+    assert server.stop() == 0
+    assert server.errors == ""
+    with Store.open(f"sqlite:///{tmp_path}/data/store.db") as store:
+        assert texts(store, "c") == ["hi"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_both_signals_end_in_good_order(server: Server, number: int) -> None:
+    assert server.stop(number) == 0
+
+
+def test_sigterm_finishes_the_call_that_is_running(url: str, path: Path) -> None:
+    import sqlite3
+
+    running = Server(url)
+    with Store.open(url) as store:
+        store.create("c")
+    rival = sqlite3.connect(path, isolation_level=None)
+    rival.execute("BEGIN IMMEDIATE")
+    answers: list[Any] = []
+
+    def call() -> None:
+        body = {"messages": [{"role": "user", "content": "accepted"}]}
+        answers.append(httpx2.post(f"{running.address}/v1/conversations/c/messages", json=body, timeout=30))
+
+    idle = running.threads()
+    waiting = threading.Thread(target=call)
+    waiting.start()
+    while running.threads() == idle:
+        pass
+    running.process.send_signal(signal.SIGTERM)
+    rival.execute("ROLLBACK")
+    rival.close()
+    waiting.join(30)
+    assert running.stop() == 0
+    assert answers[0].status_code == 201
+    with Store.open(url) as store:
+        assert texts(store, "c") == ["accepted"]
+
+
+def test_two_servers_on_one_file_agree(url: str) -> None:
+    first, second = Server(url), Server(url)
+    try:
+        body = {"id": "c", "messages": [{"role": "user", "content": "hi"}]}
+        assert httpx2.post(f"{first.address}/v1/conversations", json=body).status_code == 201
+        assert httpx2.post(f"{second.address}/v1/conversations", json=body).status_code == 200
+        lease = {"holder": "on the first"}
+        assert httpx2.post(f"{first.address}/v1/conversations/c/lease", json=lease).status_code == 201
+        refused = httpx2.post(f"{second.address}/v1/conversations/c/lease", json={"holder": "on the second"})
+        assert (refused.status_code, refused.json()["holder"]) == (409, "on the first")
+    finally:
+        assert (first.stop(), second.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", ""])
+def test_it_serves_this_machine_only(host: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sessionstore.cli", "serve", "--host", host], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "loopback" in done.stderr
+
+
+def test_a_port_in_use_is_one_clear_line(server: Server, url: str) -> None:
+    port = server.address.rpartition(":")[2]
+    run = [sys.executable, "-m", "sessionstore.cli", "serve", "--database", url, "--port", port]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "Cannot listen" in done.stderr
+
+
+def test_a_database_from_the_future_is_refused_before_anything_listens(url: str, plain: Store, path: Path) -> None:
+    import sqlite3
+
+    plain.create("c", messages=[user("x")])
+    plain.close()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE alembic_version SET version_num = 'from the future'")
+    connection.commit()
+    connection.close()
+    run = [sys.executable, "-m", "sessionstore.cli", "serve", "--database", url, "--port", "0"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert done.stderr.count("\n") == 1
