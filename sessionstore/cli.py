@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -75,11 +76,11 @@ def migrate(database: str | None, *, as_json: bool, dry_run: bool) -> None:
     \b
     Example: sessionstore migrate --database sqlite:///conversations.db
     """
-    url = settings_of(database).database_url
-    before = _revision(url)
+    settings = settings_of(database)
+    before = _revision(settings)
     if not dry_run:
-        migrations.upgrade(url)
-    done = {"file": str(path_of(url)), "from": before, "to": migrations.head(), "dry_run": dry_run}
+        migrations.upgrade(settings.database_url)
+    done = {"file": str(file_of(settings)), "from": before, "to": migrations.head(), "dry_run": dry_run}
     verb = "would go" if dry_run else "went"
     _print(done, f"{done['file']} {verb} from {before or 'nothing'} to {done['to']}", as_json=as_json)
 
@@ -158,6 +159,11 @@ def settings_of(database: str | None, **given: Any) -> Settings:
     return Settings(**{name: getattr(settings, name) for name in settings.__dataclass_fields__} | said)
 
 
+def file_of(settings: Settings) -> Path:
+    """Where the database is."""
+    return path_of(settings.database_url)
+
+
 @contextmanager
 def _store(database: str | None) -> Iterator[Store]:
     settings = settings_of(database)
@@ -165,10 +171,10 @@ def _store(database: str | None) -> Iterator[Store]:
         yield store
 
 
-def _revision(url: str) -> str | None:
-    if not path_of(url).exists():
+def _revision(settings: Settings) -> str | None:
+    if not file_of(settings).exists():
         return None
-    database = Database(url)
+    database = Database(settings.database_url)
     try:
         return migrations.current(database)
     finally:

@@ -224,9 +224,9 @@ class MessageComplete(SessionStoreError):
 
 
 class PreconditionFailed(SessionStoreError):
-    """The stored version is {version}, not the one that was named.
+    """The stored state is not the one that was named.
 
-    `same` says that what is stored equals what was sent: nothing is left to do.
+    `version` is the stored one, if there is one. `same` says that what is stored equals what was sent: nothing is left to do.
     """
 
     code = "precondition-failed"
@@ -288,7 +288,7 @@ class DatabaseUnusable(SessionStoreError):
 
 
 class SchemaBehind(DatabaseUnusable):
-    """{reason}. Run `sessionstore migrate`, or open with migrate=True."""
+    """{reason}. Run `sessionstore migrate`, or open with migrate_first=True."""
 
     code = "schema-behind"
 

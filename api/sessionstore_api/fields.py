@@ -13,7 +13,10 @@ def doc(about: str, **schema: Any) -> Meta:
     return Meta(description=about, extra_json_schema=schema)
 
 
-Id = Annotated[str, doc("1 to 200 characters; no control characters, '/' or '\\'", minLength=1, maxLength=200)]
+ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": 200, "pattern": "^[^/\\\\\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
+TOKEN_SCHEMA: dict[str, Any] = {"minLength": 22, "maxLength": 200, "pattern": "^[\\u0021-\\u007e]+$"}
+
+Id = Annotated[str, doc("1 to 200 characters; no control characters, '/' or '\\'; white space only inside", **ID_SCHEMA)]
 Title = Annotated[str, doc("At most 1,000 characters", maxLength=1000)]
 Role = Annotated[str, doc("Who says it: user, assistant, tool, …", pattern="^[a-z_]+$", maxLength=40)]
 Metadata = Annotated[dict[str, Any], doc("Your own labels")]
@@ -21,7 +24,7 @@ MergePatch = Annotated[dict[str, Any], doc("Merged into the metadata (RFC 7396):
 Content = Annotated[Any, doc("Any JSON value; it comes back exactly")]
 Moment = Annotated[str, doc("UTC, milliseconds (RFC 3339)", format="date-time")]
 Position = Annotated[int, doc("Place in the transcript, from 0", minimum=0)]
-Token = Annotated[str, doc("A secret of yours: 22 to 200 visible ASCII characters", minLength=22, maxLength=200)]
+Token = Annotated[str, doc("A secret of yours: 22 to 200 visible ASCII characters", **TOKEN_SCHEMA)]
 TtlMs = Annotated[int, doc("How long the lease lives without a call of its holder", minimum=1000, maximum=3_600_000)]
 Number = Annotated[int, doc("From 1", minimum=1)]
 StoredMetadata = Annotated[Raw, doc("Your own labels", type="object")]

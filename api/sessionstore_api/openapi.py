@@ -10,12 +10,13 @@ import sessionstore
 from sessionstore import errors
 from sessionstore.errors import SessionStoreError
 from sessionstore_api.answers import Problem
+from sessionstore_api.fields import ID_SCHEMA, TOKEN_SCHEMA
 from sessionstore_api.operations import Operation
 from sessionstore_api.problems import MEDIA_TYPE, UnsupportedMediaType, status_of
 
 REF = "#/components/schemas/{name}"
 HEADERS = {
-    "Lease-Token": ("The token of your turn", {"type": "string", "minLength": 22, "maxLength": 200}),
+    "Lease-Token": ("The token of your turn", {"type": "string", **TOKEN_SCHEMA}),
     "Incarnation": ("The life of the conversation that you mean; another one is 410", {"type": "integer", "minimum": 1}),
     "If-Match": ("The ETag that you have seen, or *; another state is 412", {"type": "string"}),
     "If-None-Match": ("*: create, never replace", {"type": "string", "enum": ["*"]}),
@@ -76,7 +77,7 @@ def _operation(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any
 
 def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
-    schema = {"type": "string", "minLength": 1, "maxLength": 200}
+    schema = {"type": "string", **ID_SCHEMA}
     return [{"name": name, "in": "path", "required": True, "schema": schema} for name in names]
 
 

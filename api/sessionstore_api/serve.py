@@ -9,8 +9,7 @@ import click
 import uvicorn
 
 from sessionstore import migrate
-from sessionstore.cli import database_option, settings_of
-from sessionstore.database import path_of
+from sessionstore.cli import database_option, file_of, settings_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
 
@@ -51,7 +50,7 @@ class _Server(uvicorn.Server):
         host, port = self._listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"Listening on http://{shown}:{port} (documentation: /docs)")
-        click.echo(f"Database {path_of(self._settings.database_url)}")
+        click.echo(f"Database {file_of(self._settings)}")
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until SIGTERM or SIGINT; both end in good order, which is exit code 0."""

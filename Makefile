@@ -1,0 +1,59 @@
+# Each target sets up what it needs in .venv; only Python 3.11+ and make have to be there.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format bench wheel fuzz clean
+
+help:  ## Say what there is to run
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+serve: .venv/api  ## Serve on http://127.0.0.1:8080, on the database of SESSIONSTORE_DATABASE_URL or in your data directory
+	$(BIN)/sessionstore serve
+
+test: .venv/dev  ## Run the tests
+	$(BIN)/python -m pytest -q
+
+check: .venv/dev  ## Lint, format, types, import rules, documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/test_public_api.py
+
+format: .venv/dev  ## Format the code and mend what lint can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/dev  ## Measure, as ratios in one run
+	$(BIN)/python -m benchmarks.append
+	$(BIN)/python -m benchmarks.last_page
+
+wheel: .venv/dev  ## Build the wheel, install it into a bare environment, migrate, serve, answer
+	$(BIN)/python -m pytest -q -m wheel
+
+fuzz: .venv/api .venv-fuzz/ready  ## Let schemathesis loose on a running server
+	$(BIN)/python -m tests.fuzz
+
+clean:  ## Remove the environments
+	rm -rf .venv .venv-fuzz
+
+.venv/pip:
+	$(PYTHON) -m venv .venv
+	$(PIP) install --upgrade 'pip>=25.1'
+	touch $@
+
+.venv/api: .venv/pip pyproject.toml
+	$(PIP) install --editable '.[api]'
+	touch $@
+
+.venv/dev: .venv/api pyproject.toml
+	$(PIP) install --group dev
+	touch $@
+
+.venv-fuzz/ready: pyproject.toml .venv/pip
+	$(PYTHON) -m venv .venv-fuzz
+	.venv-fuzz/bin/python -m pip --quiet install --upgrade 'pip>=25.1'
+	.venv-fuzz/bin/python -m pip --quiet install --group fuzz
+	touch $@

@@ -1,0 +1,116 @@
+"""The documentation is true: its examples run, its tables are the code's, its links lead somewhere."""
+
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from sessionstore_api.docs import all_problems
+from sessionstore_api.problems import status_of
+
+import sessionstore
+from sessionstore.limits import Limits
+from sessionstore.settings import Settings, variable
+from tests.test_serve import Server
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def walk() -> Iterator[tuple[str, str]]:
+    """The commands of the console blocks, each with what is printed under it."""
+    command, printed = "", ""
+    for line in "".join(blocks("console")).splitlines():
+        if line.startswith("$ "):
+            if command:
+                yield command, printed.strip()
+            command, printed = line[2:], ""
+        else:
+            printed += line + "\n"
+    yield command, printed.strip()
+
+
+def test_the_curl_walk_prints_what_the_readme_prints(tmp_path: Path) -> None:
+    server = Server(f"sqlite:///{tmp_path}/store.db")
+    try:
+        steps = list(walk())
+        script = "\n".join(f"{command}\necho; echo '@@'" for command, _ in steps)
+        script = script.replace("http://127.0.0.1:8080", server.address)
+        done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, check=True)
+        outputs = [output.strip() for output in done.stdout.split("@@\n")]
+        assert len(steps) >= 8
+        for (command, expected), output in zip(steps, outputs, strict=False):
+            pattern = ".*".join(map(re.escape, expected.split("…")))
+            assert re.fullmatch(pattern + (".*" if expected.endswith("…") else ""), output, re.DOTALL), (command, output)
+    finally:
+        assert server.stop() == 0
+
+
+def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks("python"):
+        exec(block, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["worker-1 is generating", "0 user Any basil left?", "1 assistant Let me see: four packets."]
+    with sessionstore.Store.open("sqlite:///conversations.db") as store:
+        assert [message.content for message in store.messages("garden").items][1:] == ["Four packets.", "Thanks!"]
+
+
+def test_the_sql_of_the_readme_runs(tmp_path: Path) -> None:
+    query = re.search(r'sqlite3 -readonly conversations.db "(.*?)"', README)
+    assert query is not None
+    views = set(re.findall(r"`(v_\w+)`", README))
+    with sessionstore.Store.open(f"sqlite:///{tmp_path}/x.db", migrate_first=True) as store:
+        store.create("garden", messages=[sessionstore.Draft(role="user", content="hi")])
+    import sqlite3
+
+    connection = sqlite3.connect(tmp_path / "x.db")
+    assert connection.execute(query[1]).fetchall() == [(0, "user", "complete", '"hi"')]
+    found = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'view'")}
+    connection.close()
+    assert views == found
+
+
+def test_the_commands_of_the_readme_are_targets() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^make (\w+)", blocks("sh")[0], flags=re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_the_settings_page_has_every_setting_with_its_default() -> None:
+    page = (ROOT / "docs/settings.md").read_text()
+    rows = dict(re.findall(r"^\| `(SESSIONSTORE_\w+)` \| (.*?) \|", page, flags=re.MULTILINE))
+    own = [setting for setting in fields(Settings) if setting.name != "limits"]
+    limits = fields(Limits)
+    assert set(rows) == {variable(setting.name) for setting in (*own, *limits)}
+    defaults = {variable(setting.name): str(setting.default) for setting in (*own[1:], *limits)}
+    assert {name: rows[name] for name in defaults} == defaults
+    for setting in own:
+        assert setting.metadata["about"] in page
+
+
+def test_the_errors_page_has_every_problem() -> None:
+    page = (ROOT / "docs/errors.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| `([\w-]+)` \|", page, flags=re.MULTILINE)
+    assert rows == [(str(status_of(error)), error.code) for error in all_problems()]
+
+
+def test_the_changelog_has_this_version() -> None:
+    versions = re.findall(r"^## (\d\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert versions[0] == sessionstore.__version__
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
