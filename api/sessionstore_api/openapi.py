@@ -18,7 +18,7 @@ REF = "#/components/schemas/{name}"
 HEADERS = {
     "Lease-Token": ("The token of your turn", {"type": "string", **TOKEN_SCHEMA}),
     "Incarnation": ("The life of the conversation that you mean; another one is 410", {"type": "integer", "minimum": 1}),
-    "If-Match": ("The ETag that you have seen, or *; another state is 412", {"type": "string"}),
+    "If-Match": ("The ETag that you have seen, or *; another state is 412", {"type": "string", "pattern": '^(\\*|"[^"]*")$'}),
     "If-None-Match": ("*: create, never replace", {"type": "string", "enum": ["*"]}),
 }
 ANSWER_HEADERS = {

@@ -49,7 +49,7 @@ class LabelConversation(Request, frozen=True, kw_only=True):
 class AppendMessages(Request, frozen=True, kw_only=True):
     """Messages for the end of the transcript, all or nothing."""
 
-    messages: list[NewMessage]
+    messages: Annotated[list[NewMessage], doc("1 to 1,000 messages", minItems=1, maxItems=1000)]
 
 
 class PutMessage(Request, frozen=True, kw_only=True):
