@@ -35,10 +35,11 @@ def generating(life: Life) -> Generating:
 
 
 def _descendants(life: Life) -> Iterator[Life]:
-    for (pk,) in life.transaction.rows(statements.CHILDREN, pk=life.row.pk):
-        child = _life_of(life, pk)
-        yield child
-        yield from _descendants(child)
+    waiting = [life.row.pk]
+    while waiting:
+        for (pk,) in life.transaction.rows(statements.CHILDREN, pk=waiting.pop()):
+            waiting.append(pk)
+            yield _life_of(life, pk)
 
 
 def _life_of(life: Life, pk: int) -> Life:

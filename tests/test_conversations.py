@@ -168,6 +168,14 @@ def test_children_go_with_their_parent(store: Store) -> None:
             store.get(id)
 
 
+def test_a_long_line_of_children_goes_in_one_transaction(store: Store, tables: Tables) -> None:
+    store.create("c0")
+    for n in range(1, 1200):
+        store.create(f"c{n}", parent_id=f"c{n - 1}")
+    store.delete("c0")
+    assert tables.one("SELECT count(*) FROM conversations WHERE deleted_at IS NULL") == 0
+
+
 def test_orphans_become_roots(store: Store) -> None:
     store.create("parent")
     store.create("child", parent_id="parent")
