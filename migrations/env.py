@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from sessionstore.database import migration
+from sessionstore.dialect import migration
 from sessionstore.schema import metadata
 from sessionstore.settings import Settings
 

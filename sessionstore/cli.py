@@ -16,7 +16,8 @@ import msgspec
 
 import sessionstore
 from sessionstore import migrate as migrations
-from sessionstore.database import Database, path_of
+from sessionstore.database import Database
+from sessionstore.dialect import path_of
 from sessionstore.doctor import examine
 from sessionstore.errors import DatabaseUnusable, Generating, InvalidInput, SessionStoreError, Unavailable
 from sessionstore.model import Conversation, Message

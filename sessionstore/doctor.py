@@ -11,16 +11,16 @@ WAL_ALARM_BYTES = 64 * 1024 * 1024
 def examine(store: Store) -> dict[str, Any]:
     """What is known about a store's database. `problems` is empty when it is healthy; `notes` are worth knowing."""
     database = store.database
-    engine, pragmas, leases = database.engine(), database.pragmas(), store.leases()
+    engine, settings, leases = database.engine(), database.settings(), store.leases()
     findings: dict[str, Any] = {
         "file": str(database.path),
         "file_bytes": database.path.stat().st_size,
-        "wal_bytes": database.wal_bytes(),
+        "wal_bytes": database.log_bytes(),
         "engine": engine.name,
         "engine_fault": engine.fault,
         "schema": migrate.current(database),
         "schema_newest": migrate.head(),
-        "pragmas": pragmas,
+        "settings": settings,
         "integrity": database.integrity(),
         "leases": {
             "live": sum(1 for conversation in leases if conversation.generation and not conversation.generation.expired),
@@ -31,12 +31,12 @@ def examine(store: Store) -> dict[str, Any]:
 
 
 def _problems(findings: dict[str, Any]) -> list[str]:
-    pragmas = findings["pragmas"]
+    settings = findings["settings"]
     wrong = {
         f"the file is damaged: {findings['integrity']}": findings["integrity"] != "ok",
-        f"the journal mode is {pragmas['journal_mode']}, not wal": pragmas["journal_mode"] != "wal",
-        "foreign keys are off": not pragmas["foreign_keys"],
-        "synchronous is below full: the last commits may go with the power": pragmas["synchronous"] < 2,
+        f"the journal mode is {settings['journal_mode']}, not wal": settings["journal_mode"] != "wal",
+        "foreign keys are off": not settings["foreign_keys"],
+        "synchronous is below full: the last commits may go with the power": settings["synchronous"] < 2,
         f"the write-ahead log has {findings['wal_bytes']} bytes: a reader may be holding it": (
             findings["wal_bytes"] > WAL_ALARM_BYTES
         ),

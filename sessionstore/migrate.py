@@ -14,7 +14,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 
-from sessionstore.database import Database, migration, path_of
+from sessionstore.database import Database
+from sessionstore.dialect import migration, path_of
 from sessionstore.errors import SchemaAhead, SchemaBehind
 
 

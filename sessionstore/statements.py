@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from sessionstore.database import Upsert
+from sessionstore.dialect import Upsert
 from sessionstore.model import CLOCK_TOLERANCE_MS
 from sessionstore.schema import LIVING, PARTIAL, conversations, generations, messages
 

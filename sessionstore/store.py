@@ -19,7 +19,8 @@ import msgspec
 
 from sessionstore import migrate, orders, repeats
 from sessionstore.conversation import GuardedConversation
-from sessionstore.database import Database, Synchronous
+from sessionstore.database import Database
+from sessionstore.dialect import Synchronous
 from sessionstore.door import Door
 from sessionstore.drafts import Draft, prepare, prepare_all
 from sessionstore.errors import InvalidInput

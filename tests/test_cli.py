@@ -53,7 +53,7 @@ def test_doctor_finds_a_healthy_database_healthy(run: Any) -> None:
     found = lines(run("doctor", "--json"))[0]
     assert (found["integrity"], found["problems"], found["schema"]) == ("ok", [], found["schema_newest"])
     assert found["engine"].startswith("SQLite")
-    assert {"wal_bytes", "file_bytes", "pragmas", "leases", "engine_fault"} <= set(found)
+    assert {"wal_bytes", "file_bytes", "settings", "leases", "engine_fault"} <= set(found)
     assert "This database is healthy." in run("doctor").stdout
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from sessionstore import Store, database, errors, statements
-from sessionstore.database import Database, ImmediateSQLite, Transaction, engine_fault
+from sessionstore import Store, dialect, errors, statements
+from sessionstore.database import Database, Transaction
+from sessionstore.dialect import ImmediateSQLite, engine_fault
 from tests.conftest import Clock, Tables, texts, user
 
 INSERT = sqlalchemy.text(
@@ -86,7 +87,7 @@ def test_a_failed_statement_is_never_committed_even_if_caught(opened: Database) 
         with pytest.raises(sqlite3.OperationalError):
             transaction.run(INSERT, id="b")
 
-    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+    with pytest.raises(errors.DatabaseUnusable, match="nowhere"):
         opened.write(change)
     assert opened.read(lambda transaction: transaction.row(COUNT)) == (0,)
 
@@ -225,20 +226,20 @@ def test_the_engines_with_the_checkpoint_fault_are_known(version: tuple[int, int
 def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoints(
     url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "engine_fault", lambda: "pretended")
+    monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
     with Store.open(url, clock=clock, synchronous="normal") as store:
-        assert store.database.pragmas()["wal_autocheckpoint"] == 0
+        assert store.database.settings()["wal_autocheckpoint"] == 0
         store.create("c")
         most = 0
         for _ in range(1200):
             store.append("c", [user("x" * 16_000)])
-            most = max(most, store.database.wal_bytes())
+            most = max(most, store.database.log_bytes())
         assert store.database.integrity() == "ok"
-    assert most < 4 * database.WAL_LIMIT_BYTES
+    assert most < 4 * dialect.WAL_LIMIT_BYTES
 
 
 def test_the_settings_are_in_force(plain: Store) -> None:
-    pragmas = plain.database.pragmas()
+    pragmas = plain.database.settings()
     assert (pragmas["journal_mode"], pragmas["synchronous"], pragmas["foreign_keys"]) == ("wal", 2, 1)
     assert pragmas["secure_delete"] == 1
 
@@ -286,8 +287,8 @@ def test_statements_are_compiled_once(plain: Store) -> None:
 
 
 def test_only_the_dialect_file_knows_a_dialect() -> None:
-    root = Path(database.__file__).parent
-    allowed = {"database.py"}
+    root = Path(dialect.__file__).parent
+    allowed = {"dialect.py"}
     words = ("sqlite3", "dialects", "PRAGMA", "dialect.name", "psycopg")
     found = {
         file.name: word

@@ -13,7 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from sessionstore import Store, errors, migrate
-from sessionstore.database import migration, path_of
+from sessionstore.dialect import migration, path_of
 from sessionstore.schema import metadata
 from tests.conftest import TOKEN, Clock, Tables, reply, user
 

@@ -1,0 +1,284 @@
+"""The one file that knows which database it is: how SQLite is opened, begun, upserted into, and what its errors mean.
+
+`facts` are measurements that DESIGN.md rests on; the sections are those of SQLite's own pages where they are named.
+"""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, Executable, Table, bindparam, pool
+from sqlalchemy.dialects import postgresql, registry, sqlite
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from sessionstore.errors import (
+    Busy,
+    DatabaseUnusable,
+    DiskFull,
+    NotADatabase,
+    StorageFailed,
+    UnsupportedUrl,
+)
+from sessionstore.model import Engine as EngineFacts
+
+Synchronous = Literal["full", "normal"]
+
+DRIVER_ERRORS = (sqlite3.Error, DBAPIError)
+# What the log is allowed to grow to; on an engine with the fault of `engine_fault` it is we who see to it.
+WAL_LIMIT_BYTES = 4 * 1024 * 1024
+
+
+class ImmediateSQLite(SQLiteDialect_pysqlite):
+    """SQLite whose transactions hold the write lock from their BEGIN on.
+
+    In the dialect and not in SQLAlchemy's `begin` event: when a BEGIN fails there, the Connection is left without
+    transactions, and a retry on it runs in autocommit (facts, 2.2).
+    """
+
+    supports_statement_cache = True
+
+    def do_begin(self, dbapi_connection: Any) -> None:
+        """Take the write lock, or fail with SQLITE_BUSY when it is not to be had in time."""
+        dbapi_connection.execute("BEGIN IMMEDIATE")
+
+    def do_commit(self, dbapi_connection: Any) -> None:
+        """Commit, and never report a transaction as committed that SQLite has rolled back by itself (facts, 1.11)."""
+        if not dbapi_connection.in_transaction:
+            raise sqlite3.OperationalError("the transaction was rolled back by SQLite before COMMIT")
+        dbapi_connection.execute("COMMIT")
+
+
+registry.register("sqlite.immediate", __name__, "ImmediateSQLite")
+
+
+class Upsert:
+    """INSERT … ON CONFLICT DO UPDATE … RETURNING, in the words of each database."""
+
+    def __init__(self, table: Table, key: Sequence[str], update: Sequence[str], returning: Sequence[Any]) -> None:
+        self._table, self._key = table, list(key)
+        self.variants: Mapping[str, Executable] = {
+            name: self._variant(insert, update).returning(*returning)
+            for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
+        }
+
+    def _variant(self, insert: Any, update: Sequence[str]) -> Any:
+        values: dict[str, Any] = {column.name: bindparam(column.name) for column in self._table.c if not column.primary_key}
+        statement = insert(self._table).values(values)
+        return statement.on_conflict_do_update(
+            index_elements=self._key, set_={name: statement.excluded[name] for name in update}
+        )
+
+
+Statement = Executable | Upsert
+
+
+class SQLite:
+    """One database file: the engines for its two doors, and what is SQLite's about it."""
+
+    def __init__(self, url: str, synchronous: Synchronous, busy_timeout_ms: int) -> None:
+        self.path = path_of(url)
+        if not self.path.exists():
+            raise DatabaseUnusable(reason=f"there is no database at {self.path}")
+        self._synchronous, self._timeout = synchronous, busy_timeout_ms / 1000
+
+    def write_engine(self) -> Engine:
+        """One connection, whose transactions hold the write lock from their first moment."""
+        return _engine("sqlite+immediate", self.connect_writer, size=1)
+
+    def read_engine(self, size: int) -> Engine:
+        """Connections on which the database refuses writes."""
+        return _engine("sqlite", self._connect_reader, size=size, timeout=self._timeout)
+
+    def connect_writer(self) -> sqlite3.Connection:
+        """A connection that may write, with the settings that durability rests on."""
+        connection = _connect(self.path, self._timeout)
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+        if engine_fault():
+            connection.execute("PRAGMA wal_autocheckpoint=0")
+        _use_wal(connection, self._timeout)
+        return connection
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        connection = _connect(self.path, self._timeout)
+        connection.execute("PRAGMA query_only=ON")
+        # SQLite's own lower() knows ASCII only; "any case" in a search means everybody's letters.
+        connection.create_function("lower", 1, _lower, deterministic=True)
+        return connection
+
+    def compiled(self, statement: Statement, engine: Engine) -> tuple[str, dict[str, Any]]:
+        """The SQL of a statement, and the values of its constants."""
+        core: Any = statement.variants["sqlite"] if isinstance(statement, Upsert) else statement
+        compiled = core.compile(dialect=engine.dialect)
+        return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+
+    def log_is_long(self) -> bool:
+        """Whether it is on us to copy the write-ahead log back, and time to."""
+        return engine_fault() is not None and self.log_bytes() >= WAL_LIMIT_BYTES
+
+    def log_bytes(self) -> int:
+        """The size of the write-ahead log."""
+        try:
+            return Path(f"{self.path}-wal").stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def engine(self) -> EngineFacts:
+        """Which engine this is. Never touches the disk."""
+        return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=engine_fault())
+
+    def known(self, error: BaseException) -> BaseException:
+        """Our error for the driver's; anything else as it is."""
+        return _known(error, self.path)
+
+
+CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
+SETTINGS = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "secure_delete", "page_size")
+
+
+def setting(connection: Any, name: str) -> Any:
+    """A setting of a connection, as it is in force."""
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def engine_fault(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> str | None:
+    """The fault of this SQLite, or None: versions 3.7.0 to 3.51.2 can lose data when checkpoints overlap.
+
+    Mended in 3.51.3 and, by back-port, in 3.50.7 and 3.44.6 (https://www.sqlite.org/wal.html#walresetbug).
+    """
+    mended = version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
+    if mended or version < (3, 7):
+        return None
+    name = ".".join(map(str, version))
+    return f"SQLite {name} can corrupt a database under overlapping checkpoints; sessionstore checkpoints under the write lock"
+
+
+def path_of(url: str) -> Path:
+    """The file of a URL like sqlite:///conversations.db. Raises `UnsupportedUrl` for anything else."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise UnsupportedUrl(reason=f"{url!r} is no database URL; sqlite:///path/to/file.db is") from None
+    if parsed.get_backend_name() != "sqlite":
+        raise UnsupportedUrl(reason=f"{parsed.get_backend_name()} is not supported; sqlite:///path/to/file.db is")
+    if not parsed.database or parsed.database == ":memory:" or parsed.query:
+        raise UnsupportedUrl(reason="the database is a file: sqlite:///path/to/file.db, without parameters")
+    return Path(parsed.database).absolute()
+
+
+def create_file(path: Path) -> None:
+    """Make an empty file that only its owner can read, if there is none. SQLite gives its log the same mode."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Exclusive, so it is never a file that SQLite has open: closing such a descriptor would drop SQLite's locks.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise DatabaseUnusable(reason=f"{path} cannot be created: {error.strerror}") from error
+
+
+@contextmanager
+def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
+    """One transaction for all of a migration, under the write lock, its references checked before it commits.
+
+    Foreign keys are off meanwhile: rebuilding a table drops it, and with them on that deletes the children (facts, 2.7).
+    """
+    path = path_of(url)
+    create_file(path)
+
+    def connect() -> sqlite3.Connection:
+        connection = _connect(path, busy_timeout_ms / 1000, foreign_keys=False)
+        # A rebuilt table is dropped before its copy takes the name; without this the views over it would refuse that.
+        connection.execute("PRAGMA legacy_alter_table=ON")
+        _use_wal(connection, busy_timeout_ms / 1000)
+        return connection
+
+    engine = _engine("sqlite+immediate", connect)
+    try:
+        with engine.begin() as connection:
+            yield connection
+            broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
+            if broken:
+                raise DatabaseUnusable(reason=f"the migration would leave {len(broken)} rows that refer to nothing")
+    except DBAPIError as error:
+        raise _known(error.orig or error, path) from error
+    finally:
+        engine.dispose()
+
+
+def _engine(name: str, connect: Callable[[], sqlite3.Connection], size: int = 0, timeout: float = 30) -> Engine:
+    queue = {"poolclass": pool.QueuePool, "pool_size": size, "max_overflow": 0, "pool_timeout": timeout}
+    pooling: dict[str, Any] = queue if size else {"poolclass": pool.NullPool}
+    return sqlalchemy.create_engine(URL.create(name), creator=connect, paramstyle="named", hide_parameters=True, **pooling)
+
+
+def _connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3.Connection:
+    # mode=rw: a file that is missing stays missing. isolation_level=None: the driver begins no transaction of its own.
+    connection = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute(f"PRAGMA foreign_keys={int(foreign_keys)}")
+        connection.execute("PRAGMA trusted_schema=OFF")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
+    # The change of the journal mode does not wait for other connections by itself.
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            mode = connection.execute("PRAGMA journal_mode=WAL").fetchone()[0]
+            break
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    if mode != "wal":
+        raise DatabaseUnusable(reason=f"this file system does not carry a write-ahead log (journal mode {mode})")
+
+
+def _known(error: BaseException, path: Path) -> BaseException:
+    """Told apart by SQLite's result code; what is neither ours nor the disk's is a bug and stays what it is."""
+    if isinstance(error, DBAPIError) and error.orig is not None:
+        error = error.orig
+    if not isinstance(error, sqlite3.OperationalError | sqlite3.DatabaseError) or isinstance(error, _BUGS):
+        return error
+    code = _primary_code(error)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return Busy()
+    if code == sqlite3.SQLITE_FULL:
+        return DiskFull()
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return NotADatabase(reason=f"{path} is damaged or no SQLite database")
+    if code == sqlite3.SQLITE_IOERR or "rolled back by SQLite" in str(error):
+        return StorageFailed(reason=getattr(error, "sqlite_errorname", None) or "a transaction was lost")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY):
+        return DatabaseUnusable(reason=f"{path} cannot be opened for reading and writing")
+    return DatabaseUnusable(reason=f"{path}: {error}")
+
+
+_BUGS = (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def _lower(text: str | None) -> str | None:
+    return None if text is None else text.lower()
