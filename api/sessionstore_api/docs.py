@@ -1,10 +1,12 @@
 """The documentation page: the OpenAPI document as plain HTML, with no script and nothing from elsewhere."""
 
+import json
+import re
 from html import escape
 from typing import Any
 
 from sessionstore.errors import SessionStoreError
-from sessionstore_api.problems import STATUS, status_of, title_of
+from sessionstore_api.problems import STATUS, status_of
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1b1f24; }
@@ -47,8 +49,12 @@ def _descendants(kind: type[SessionStoreError]) -> list[type[SessionStoreError]]
 
 def _call(method: str, path: str, operation: dict[str, Any]) -> str:
     return f"""<section id="{operation["operationId"]}"><h3><b>{method.upper()}</b> <code>{escape(path)}</code></h3>
-<p>{escape(operation["description"])}</p>{_parameters(operation)}{_body(operation)}
+<p>{_prose(operation["description"])}</p>{_parameters(operation)}{_body(operation)}
 <details><summary>Answers</summary><table>{_responses(operation)}</table></details></section>"""
+
+
+def _prose(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _parameters(operation: dict[str, Any]) -> str:
@@ -63,7 +69,7 @@ def _about(parameter: dict[str, Any]) -> str:
     schema = parameter["schema"]
     words = parameter.get("description") or schema.get("description", "")
     choices = " | ".join(map(str, schema.get("enum", [])))
-    default = f" (default {schema['default']})" if schema.get("default") is not None else ""
+    default = f" (default {json.dumps(schema['default'])})" if schema.get("default") is not None else ""
     return f"{words} {choices}{default}".strip()
 
 
@@ -79,7 +85,7 @@ def _responses(operation: dict[str, Any]) -> str:
 
 def _response(status: str, response: dict[str, Any]) -> str:
     kinds = [_type(content["schema"]) for kind, content in response.get("content", {}).items() if kind == "application/json"]
-    words = "<br>".join(map(escape, response["description"].split("\n\n")))
+    words = "<br>".join(map(_prose, response["description"].split("\n\n")))
     return f"<tr><th>{status}</th><td>{words} {' '.join(kinds)}</td></tr>"
 
 
@@ -116,5 +122,5 @@ def _problem(error: type[SessionStoreError]) -> str:
     again = "retryable" if error.retryable else ""
     return (
         f'<tr id="{error.code}"><th>{status_of(error)}</th><td><code>{error.code}</code></td>'
-        f"<td>{title_of(error.code)}. {escape(error.summary())} {again}</td></tr>"
+        f"<td>{_prose(error.summary())} {again}</td></tr>"
     )

@@ -127,7 +127,7 @@ class PageQuery(Request, frozen=True, kw_only=True):
 class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
     """Which conversations."""
 
-    generating: bool | None = None
+    generating: Annotated[bool, doc("Only those with a live lease, or only those without")] | None = None
     parent_id: Id | None = None
     q: Annotated[str, doc("A part of the title or id, in any case", maxLength=1000)] | None = None
 
