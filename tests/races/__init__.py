@@ -1,0 +1,1 @@
+"""Every race of every seed, settled by the database and proven so."""

@@ -1,0 +1,157 @@
+"""Failpoints: make the bad moment certain. They are put into a process from outside; the product has no line for them.
+
+In a test: `with failpoint("before_commit", action): …`. For another process:
+
+    python -m tests.races.failpoints WHERE ACTION MODULE ARGUMENTS…
+
+    WHERE   after_begin · before_commit · after_commit_before_answer · statement:N (before the N-th of a transaction, from 1)
+    ACTION  kill · raise:SQLITE_FULL (any of sqlite3's names) · pause:FOLDER (makes FOLDER/reached, waits for FOLDER/go)
+"""
+
+import os
+import runpy
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sessionstore.database import Database, Transaction
+from sessionstore.dialect import ImmediateSQLite
+
+Action = Callable[[], None]
+PATIENCE = 60
+
+
+@contextmanager
+def failpoint(where: str, action: Action) -> Iterator[None]:
+    """Run `action` whenever a write transaction of this process comes to that point."""
+    place, _, number = where.partition(":")
+    undo = PLACES[place](action, int(number or 0))
+    try:
+        yield
+    finally:
+        undo()
+
+
+def pause(folder: Path) -> Action:
+    """Say that the point was reached, and wait to be let go. Later comers pass."""
+
+    def act() -> None:
+        if (folder / "reached").exists():
+            return
+        (folder / "reached").touch()
+        wait_for(folder / "go")
+
+    return act
+
+
+def fail(name: str) -> Action:
+    """Raise the driver's error of that name."""
+
+    def act() -> None:
+        error = sqlite3.OperationalError(f"injected {name}")
+        error.sqlite_errorcode = getattr(sqlite3, name)
+        error.sqlite_errorname = name
+        raise error
+
+    return act
+
+
+def kill() -> None:
+    """What `kill -9` does: nothing is cleaned up."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for(file: Path) -> None:
+    """Wait until a file is there."""
+    end = time.monotonic() + PATIENCE
+    while not file.exists():
+        if time.monotonic() > end:
+            raise TimeoutError(file)
+        time.sleep(0.002)
+
+
+def _after_begin(action: Action, _: int) -> Action:
+    begin = Database._begin
+
+    def patched(self: Database) -> Any:
+        connection = begin(self)
+        action()
+        return connection
+
+    return _patch(Database, "_begin", patched)
+
+
+def _before_commit(action: Action, _: int) -> Action:
+    do_commit = ImmediateSQLite.do_commit
+
+    def patched(self: ImmediateSQLite, connection: Any) -> None:
+        action()
+        do_commit(self, connection)
+
+    return _patch(ImmediateSQLite, "do_commit", patched)
+
+
+def _after_commit(action: Action, _: int) -> Action:
+    commit = Database._commit
+
+    def patched(self: Database) -> None:
+        commit(self)
+        action()
+
+    return _patch(Database, "_commit", patched)
+
+
+def _statement(action: Action, number: int) -> Action:
+    run, counts = Transaction._run, dict[int, int]()
+
+    def patched(self: Transaction, statement: Any, parameters: Any) -> Any:
+        counts[id(self)] = counts.get(id(self), 0) + 1
+        if counts[id(self)] == number and self._connection.in_transaction:
+            self.failed = None
+            try:
+                action()
+            except sqlite3.Error as error:
+                self.failed = error
+                raise
+        return run(self, statement, parameters)
+
+    return _patch(Transaction, "_run", patched)
+
+
+def _patch(owner: type, name: str, replacement: Any) -> Action:
+    original = getattr(owner, name)
+    setattr(owner, name, replacement)
+    return lambda: setattr(owner, name, original)
+
+
+PLACES: dict[str, Callable[[Action, int], Action]] = {
+    "after_begin": _after_begin,
+    "before_commit": _before_commit,
+    "after_commit_before_answer": _after_commit,
+    "statement": _statement,
+}
+
+
+def action_of(text: str) -> Action:
+    """The action that a command line names."""
+    name, _, argument = text.partition(":")
+    if name == "kill":
+        return kill
+    return pause(Path(argument)) if name == "pause" else fail(argument)
+
+
+def main() -> None:
+    """Put a failpoint in, and run a module as the command line would."""
+    where, action, module, *arguments = sys.argv[1:]
+    sys.argv = [module, *arguments]
+    with failpoint(where, action_of(action)):
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
