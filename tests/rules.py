@@ -1,0 +1,327 @@
+"""PROTOCOL.md's rules about one conversation, in pure Python: what each call answers and what is true after it.
+
+It shares no line with the product. The state machine compares the two step by step; the linearizability checker asks it whether
+some order of the calls that were seen explains their answers. States are values, so that a checker can go back.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Msg(NamedTuple):
+    """A message. `first` is the content that it was stored with, by which a repeat is recognised."""
+
+    id: str
+    position: int
+    content: Any
+    status: str
+    first: Any
+
+
+class Turn(NamedTuple):
+    """A lease and its holder."""
+
+    token: str
+    ttl: int
+    expires_at: int
+    first_position: int
+    asked: bool = False
+
+    def expired(self, now: int) -> bool:
+        return self.expires_at <= now or self.expires_at > now + self.ttl + 1000
+
+
+class State(NamedTuple):
+    """One id: how many lives it has had, and the present one."""
+
+    lives: int = 0
+    alive: bool = False
+    made_by: Any = None
+    version: int = 0
+    next: int = 0
+    title: str | None = None
+    messages: tuple[Msg, ...] = ()
+    turn: Turn | None = None
+    ended: tuple[tuple[str, str, Any], ...] = ()
+
+
+class Call(NamedTuple):
+    """A call as the rules see it. `life` counts lives from 1."""
+
+    name: str
+    token: str | None = None
+    life: int | None = None
+    messages: tuple[tuple[str, Any, str], ...] = ()
+    message_id: str = ""
+    first: int = 0
+    last: int = 0
+    title: str | None = None
+    force: bool = False
+    ttl: int = 30_000
+    busy: str = "reject"
+    recreate: int | None = None
+
+
+class Said(NamedTuple):
+    """An answer: its code, the version of the conversation where one is told, and the messages."""
+
+    code: str
+    version: int | None = None
+    messages: tuple[tuple[str, int, Any, str], ...] = ()
+
+
+GUARDED = {"append", "put", "delete_message", "truncate", "delete", "renew", "release", "finish"}
+MUST_HOLD = {"renew", "release", "finish"}
+Step = tuple[State, Said]
+
+
+def step(state: State, call: Call, now: int) -> Step:
+    """What the call answers, and the state after it."""
+    if call.name == "create":
+        return create(state, call)
+    gone = missing(state, call)
+    if gone is not None:
+        return state, gone
+    if call.name in ("get", "messages"):
+        return state, look(state, call)
+    return judge(state, call, now)
+
+
+def missing(state: State, call: Call) -> Said | None:
+    if not state.alive:
+        return Said("conversation-deleted" if state.lives else "conversation-not-found")
+    return Said("conversation-deleted") if call.life not in (None, state.lives) else None
+
+
+def judge(state: State, call: Call, now: int) -> Step:
+    turn, guarded = state.turn, call.name in GUARDED and not (call.name == "delete" and call.force)
+    holds = turn is not None and call.token == turn.token
+    refusal = None
+    if not holds and (call.token is not None or call.name in MUST_HOLD) and call.name != "acquire":
+        refusal = Said("lease-lost")
+    elif guarded and turn is not None and not holds and not turn.expired(now):
+        refusal = Said("generating")
+    takeover = guarded and turn is not None and not holds and turn.expired(now)
+    repeated = REPEATS.get(call.name, lambda *_: None)(state, call) if refusal or takeover else None
+    if repeated is not None or refusal is not None:
+        return state, repeated or refusal or Said("?")
+    started = end(state, "expired") if takeover else state
+    if holds and turn is not None and call.name != "acquire":
+        started = started._replace(turn=turn._replace(expires_at=now + turn.ttl))
+    after, said = CHANGES[call.name](started, call, now)
+    if said.code not in ("done", "replayed"):
+        return state, said
+    return raised(state, after, said)
+
+
+def raised(before: State, after: State, said: Said) -> Step:
+    """The version rises once when anything but the expiry changed, and then it was no repeat."""
+    changed = _visible(before) != _visible(after)
+    after = after._replace(version=before.version + changed)
+    code = "done" if changed else said.code
+    return after, said._replace(code=code, version=after.version if said.version == -1 else said.version)
+
+
+def _visible(state: State) -> Any:
+    turn = state.turn and state.turn._replace(expires_at=0, ttl=0)
+    return state._replace(turn=turn, version=0, ended=())
+
+
+def end(state: State, how: str, content: Any = None) -> State:
+    if state.turn is None:
+        return state
+    ended = (*state.ended, (state.turn.token, how, content))
+    messages = tuple(m._replace(status="interrupted") if m.status == "partial" else m for m in state.messages)
+    return state._replace(turn=None, ended=ended, messages=messages)
+
+
+def find(state: State, id: str) -> Msg | None:
+    return next((m for m in state.messages if m.id == id), None)
+
+
+def shown(messages: Any) -> tuple[tuple[str, int, Any, str], ...]:
+    return tuple((m.id, m.position, m.content, m.status) for m in messages)
+
+
+def add(state: State, id: str, content: Any, status: str) -> State:
+    message = Msg(id, state.next, content, status, content)
+    return state._replace(messages=(*state.messages, message), next=state.next + 1)
+
+
+def replaced(state: State, id: str, **changes: Any) -> State:
+    return state._replace(messages=tuple(m._replace(**changes) if m.id == id else m for m in state.messages))
+
+
+# Calls -----------------------------------------------------------------------------------------------------------------
+
+
+def create(state: State, call: Call) -> Step:
+    identity = (call.title, call.messages)
+    if state.alive:
+        if state.made_by != identity:
+            return state, Said("conversation-exists")
+        first = tuple(m for m in state.messages if m.position < len(call.messages))
+        return state, Said("replayed", state.version, shown(first))
+    if call.recreate is None and state.lives:
+        return state, Said("conversation-deleted")
+    if call.recreate is not None and call.recreate != state.lives:
+        return state, Said("conversation-deleted" if state.lives else "conversation-not-found")
+    new = State(lives=state.lives + 1, alive=True, made_by=identity, version=1, title=call.title)
+    for id, content, status in call.messages:
+        new = add(new, id, content, status)
+    return new, Said("done", 1, shown(new.messages))
+
+
+def look(state: State, call: Call) -> Said:
+    living = shown(m for m in state.messages if m.status != "deleted")
+    return Said("done", state.version) if call.name == "get" else Said("done", None, living)
+
+
+def append(state: State, call: Call, _: int) -> Step:
+    after, told, new = state, [], False
+    for id, content, status in call.messages:
+        there = find(after, id)
+        if there is None:
+            after, new = add(after, id, content, status), True
+            there = after.messages[-1]
+        elif there.status == "deleted":
+            return state, Said("message-deleted")
+        elif there.first != content:
+            return state, Said("message-exists")
+        told.append(there)
+    return after, Said("done" if new else "replayed", None, shown(told))
+
+
+def appended(state: State, call: Call) -> Said | None:
+    there = [(find(state, id), content) for id, content, _ in call.messages]
+    if all(m is not None and m.status != "deleted" and m.first == content for m, content in there):
+        return Said("replayed", None, shown(m for m, _ in there))
+    return None
+
+
+def put(state: State, call: Call, _: int) -> Step:
+    ((id, content, status),) = call.messages
+    there = find(state, id)
+    if there is None:
+        after = add(state, id, content, status)
+        return after, Said("done", None, shown(after.messages[-1:]))
+    if there.status == "deleted":
+        return state, Said("message-deleted")
+    if (there.content, there.status) == (content, status):
+        return state, Said("replayed", None, shown([there]))
+    if there.status == "complete" and status == "partial":
+        return state, Said("message-complete")
+    after = replaced(state, id, content=content, status=status)
+    return after, Said("done", None, shown([m for m in after.messages if m.id == id]))
+
+
+def was_put(state: State, call: Call) -> Said | None:
+    ((id, content, status),) = call.messages
+    there = find(state, id)
+    alike = there is not None and (there.content, there.status) == (content, status)
+    return Said("replayed", None, shown([there])) if alike else None
+
+
+def delete_message(state: State, call: Call, _: int) -> Step:
+    there = find(state, call.message_id)
+    if there is None:
+        return state, Said("message-not-found")
+    if there.status == "deleted":
+        return state, Said("message-deleted")
+    return replaced(state, call.message_id, status="deleted", content=None, first=None), Said("done")
+
+
+def truncate(state: State, call: Call, _: int) -> Step:
+    hit = [m.id for m in state.messages if call.first < m.position <= call.last and m.status != "deleted"]
+    after = state
+    for id in hit:
+        after = replaced(after, id, status="deleted", content=None, first=None)
+    return after, Said("done" if hit else "replayed", -1)
+
+
+def delete(state: State, *_: Any) -> Step:
+    return State(lives=state.lives), Said("done")
+
+
+def label(state: State, call: Call, _: int) -> Step:
+    return state._replace(title=call.title), Said("replayed" if call.title == state.title else "done", -1)
+
+
+def acquire(state: State, call: Call, now: int) -> Step:
+    turn, token = state.turn, call.token or ""
+    if turn is not None and turn.token == token:
+        sent = append(state, call, now)[1]
+        if sent.code not in ("done", "replayed"):
+            return state, sent
+        renewed = state._replace(turn=turn._replace(expires_at=now + turn.ttl))
+        return renewed, Said("replayed", -1, sent.messages)
+    if any(token == old for old, *_ in state.ended):
+        return state, Said("lease-lost")
+    if turn is not None and not turn.expired(now) and call.busy == "reject":
+        return state, Said("generating")
+    free = end(state, "expired" if turn is not None and turn.expired(now) else "interrupted")
+    after, said = append(free, call, now)
+    if said.code not in ("done", "replayed"):
+        return state, said
+    begun = Turn(token, call.ttl, now + call.ttl, after.next)
+    return after._replace(turn=begun), Said("done", -1, said.messages)
+
+
+def renew(state: State, *_: Any) -> Step:
+    return state, Said("done", -1)
+
+
+def release(state: State, *_: Any) -> Step:
+    return end(state, "released"), Said("done")
+
+
+def finish(state: State, call: Call, now: int) -> Step:
+    after = state
+    for message in call.messages:
+        after, said = put(after, call._replace(messages=(message,)), now)
+        if said.code not in ("done", "replayed"):
+            return state, said
+    after = end(after, "finished", call.messages)
+    told = shown(m for id, *_ in call.messages for m in after.messages if m.id == id)
+    return after, Said("done", -1, told)
+
+
+def ended_so(how: str) -> Callable[[State, Call], Said | None]:
+    def was_ended(state: State, call: Call) -> Said | None:
+        content = call.messages if how == "finished" else None
+        if (call.token, how, content) not in state.ended:
+            return None
+        told = shown(m for id, *_ in call.messages for m in state.messages if m.id == id)
+        return Said("replayed", state.version if how == "finished" else None, told)
+
+    return was_ended
+
+
+def interrupt(state: State, call: Call, now: int) -> Step:
+    turn = state.turn
+    if turn is None:
+        return state, Said("done", -1)
+    if call.force or turn.expired(now):
+        return end(state, "interrupted"), Said("done", -1)
+    return state._replace(turn=turn._replace(asked=True)), Said("done", -1)
+
+
+CHANGES: dict[str, Callable[[State, Call, int], Step]] = {
+    "append": append,
+    "put": put,
+    "delete_message": delete_message,
+    "truncate": truncate,
+    "delete": delete,
+    "label": label,
+    "acquire": acquire,
+    "renew": renew,
+    "release": release,
+    "finish": finish,
+    "interrupt": interrupt,
+}
+REPEATS: dict[str, Callable[[State, Call], Said | None]] = {
+    "append": appended,
+    "put": was_put,
+    "finish": ended_so("finished"),
+    "release": ended_so("released"),
+}
