@@ -16,7 +16,7 @@ class Birth(msgspec.Struct, frozen=True, kw_only=True):
     title: str | None
     metadata_json: str
     create_digest: str
-    parent_pk: int | None = None
+    parent_id: str | None = None
     forked_from: tuple[str, int] | None = None
     message_count: int = 0
     recreate: int | None = None
@@ -33,6 +33,14 @@ def newest_tombstone(transaction: Transaction, owner: str, id: str) -> int | Non
     return transaction.row(statements.TOMBSTONE, owner=owner, id=id)[0]  # type: ignore[no-any-return]
 
 
+def missing(transaction: Transaction, owner: str, id: str) -> ConversationNotFound | ConversationDeleted:
+    """The error for an id that does not live: it never was, or it was deleted."""
+    tombstone = newest_tombstone(transaction, owner, id)
+    if tombstone is None:
+        return ConversationNotFound(conversation_id=id)
+    return ConversationDeleted(conversation_id=id, incarnation=tombstone)
+
+
 def made_by(transaction: Transaction, row: Row, create_digest: str) -> bool:
     """Whether a living conversation was made by a call with this digest."""
     return bool(transaction.row(statements.CREATE_DIGEST, pk=row.pk)[0] == create_digest)
@@ -42,7 +50,7 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
     """Insert a conversation of version 1, and answer its life.
 
     An id that lives is `ConversationExists`; one that was deleted is `ConversationDeleted` unless `recreate` names its newest
-    tombstone; `recreate` of an id that never was is `ConversationNotFound`.
+    tombstone; `recreate` of an id that never was is `ConversationNotFound`. So are a parent that never was, and a deleted one.
     """
     there = living(transaction, owner, birth.id)
     if there is not None:
@@ -50,16 +58,26 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
         raise ConversationExists(conversation_id=birth.id, incarnation=there.pk, same=same)
     _check_tombstone(birth, newest_tombstone(transaction, owner, birth.id))
     forked_from_id, forked_from_position = birth.forked_from or (None, None)
+    parent_pk = _parent_pk(transaction, owner, birth.parent_id)
     transaction.row(
         statements.INSERT_CONVERSATION,
         owner=owner, id=birth.id, title=birth.title, metadata=birth.metadata_json, now=now,
         next_position=0 if forked_from_position is None else forked_from_position + 1,
-        message_count=birth.message_count, create_digest=birth.create_digest, parent_pk=birth.parent_pk,
+        message_count=birth.message_count, create_digest=birth.create_digest, parent_pk=parent_pk,
         forked_from_id=forked_from_id, forked_from_position=forked_from_position,
     )  # fmt: skip
     life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, holds=False)
     life.changed = True
     return life
+
+
+def _parent_pk(transaction: Transaction, owner: str, parent_id: str | None) -> int | None:
+    if parent_id is None:
+        return None
+    parent = living(transaction, owner, parent_id)
+    if parent is None:
+        raise missing(transaction, owner, parent_id)
+    return parent.pk
 
 
 def _check_tombstone(birth: Birth, tombstone: int | None) -> None:

@@ -13,13 +13,13 @@ import msgspec
 
 from sessionstore.burial import generating
 from sessionstore.conversation import GuardedConversation
-from sessionstore.creation import Birth, give_birth, living, made_by, newest_tombstone
+from sessionstore.creation import Birth, give_birth, living, missing
 from sessionstore.database import Database, Transaction
 from sessionstore.drafts import Prepared
 from sessionstore.errors import (
     Awaitable,
     ConversationDeleted,
-    ConversationNotFound,
+    ConversationExists,
     PreconditionFailed,
     SessionStoreError,
 )
@@ -61,9 +61,9 @@ class Door:
         """Run a change of the closed list."""
         return self._pass(call, UnguardedConversation, change, repeat)
 
-    def create(self, birth: Birth, parent_id: str | None, messages: Sequence[Prepared]) -> Answer[Created]:
+    def create(self, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
         """Create a conversation with its first messages; the same call again is answered with what it made."""
-        return self._database.write(lambda transaction: self._create(transaction, birth, parent_id, messages))
+        return self._database.write(lambda transaction: self._create(transaction, birth, messages))
 
     def _pass(self, call: Call, kind: type[L], change: Callable[[L], T], repeat: Repeat[T] | None) -> Answer[T]:
         def item(transaction: Transaction) -> Answer[T]:
@@ -86,26 +86,21 @@ class Door:
         """The living row, judged by life."""
         row = living(transaction, self.owner, call.id)
         if row is None:
-            tombstone = newest_tombstone(transaction, self.owner, call.id)
-            if tombstone is None:
-                raise ConversationNotFound(conversation_id=call.id)
-            raise ConversationDeleted(conversation_id=call.id, incarnation=tombstone)
+            raise missing(transaction, self.owner, call.id)
         if call.incarnation not in (None, row.pk):
             raise ConversationDeleted(conversation_id=call.id, incarnation=row.pk)
         return row
 
-    def _create(
-        self, transaction: Transaction, birth: Birth, parent_id: str | None, messages: Sequence[Prepared]
-    ) -> Answer[Created]:
+    def _create(self, transaction: Transaction, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
         now = self._clock()
-        there = living(transaction, self.owner, birth.id)
-        if there is not None and made_by(transaction, there, birth.create_digest):
-            stored = Stored(transaction, birth.id, there.pk, now)
+        try:
+            life = give_birth(transaction, birth, self.owner, now, self._limits)
+        except ConversationExists as exists:
+            if not exists.same:
+                raise
+            stored = Stored(transaction, birth.id, exists.incarnation, now)
             sent = stored.messages_at(0, len(messages))
             return Answer(value=Created(conversation=stored.view(), messages=sent), replayed=True)
-        if parent_id is not None and there is None:
-            birth = msgspec.structs.replace(birth, parent_pk=self._enter(transaction, Call(id=parent_id)).pk)
-        life = give_birth(transaction, birth, self.owner, now, self._limits)
         written = life.append_all(messages)
         return Answer(value=Created(conversation=life.view(), messages=written))
 

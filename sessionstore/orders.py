@@ -63,6 +63,7 @@ def birth(
         id=new_id() if id is None else limits.id(id),
         title=checked_title,
         metadata_json=metadata_json,
+        parent_id=parent,
         create_digest=jsontext.digest("create", checked_title, labels, parent, identity(drafts)),
         recreate=limits.number(recreate, "$.recreate", least=1),
     )

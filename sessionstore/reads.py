@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import Any
 
 from sessionstore import migrate, statements
-from sessionstore.creation import newest_tombstone
+from sessionstore.creation import missing
 from sessionstore.database import Database, Transaction
 from sessionstore.errors import (
     ConversationDeleted,
-    ConversationNotFound,
     InvalidInput,
     MessageDeleted,
     MessageNotFound,
@@ -34,7 +33,7 @@ class Reads:
         def look(transaction: Transaction) -> Conversation:
             row = transaction.row(statements.VIEW_OF_ID, owner=self._owner, id=id)
             if row is None:
-                raise self._missing(transaction, id)
+                raise missing(transaction, self._owner, id)
             view = conversation_of(row, self._clock())
             _check_life(id, view.incarnation, incarnation)
             return view
@@ -137,15 +136,9 @@ class Reads:
     def _living(self, transaction: Transaction, id: str, incarnation: int | None) -> int:
         row = transaction.row(statements.INCARNATION, owner=self._owner, id=id)
         if row is None:
-            raise self._missing(transaction, id)
+            raise missing(transaction, self._owner, id)
         _check_life(id, row[0], incarnation)
         return int(row[0])
-
-    def _missing(self, transaction: Transaction, id: str) -> ConversationNotFound | ConversationDeleted:
-        tombstone = newest_tombstone(transaction, self._owner, id)
-        if tombstone is None:
-            return ConversationNotFound(conversation_id=id)
-        return ConversationDeleted(conversation_id=id, incarnation=tombstone)
 
 
 def _check_life(id: str, living: int, meant: int | None) -> None:

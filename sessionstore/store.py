@@ -131,7 +131,7 @@ class Store(Reads):
         """
         drafts = prepare_all(messages, self.limits, partial=False)
         birth = orders.birth(self.limits, id, title, metadata, parent_id, recreate, drafts)
-        return self._door.create(birth, parent_id, drafts)
+        return self._door.create(birth, drafts)
 
     def label(
         self,

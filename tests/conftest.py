@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from sessionstore import AsyncStore, Draft, Store, migrate
+from tests import trace
 
 TOKEN = "token-of-the-first-holder-1"
 OTHER_TOKEN = "token-of-the-other-holder-2"
@@ -51,6 +52,17 @@ class Awaited:
 
     def _wait(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+@pytest.fixture(autouse=True)
+def no_statement_breaks_the_rule(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In every test of the suite: each write transaction begins immediately and looks at the conversation first."""
+    if request.node.get_closest_marker("any_sql"):
+        yield
+        return
+    with trace.listening() as violations:
+        yield
+    assert violations == []
 
 
 @pytest.fixture

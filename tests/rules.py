@@ -102,7 +102,8 @@ def judge(state: State, call: Call, now: int) -> Step:
     elif guarded and turn is not None and not holds and not turn.expired(now):
         refusal = Said("generating")
     takeover = guarded and turn is not None and not holds and turn.expired(now)
-    repeated = REPEATS.get(call.name, lambda *_: None)(state, call) if refusal or takeover else None
+    repeat = REPEATS.get(call.name)
+    repeated = repeat(state, call) if repeat and (refusal or takeover) else None
     if repeated is not None or refusal is not None:
         return state, repeated or refusal or Said("?")
     started = end(state, "expired") if takeover else state

@@ -16,6 +16,8 @@ from sessionstore.database import Database, Transaction
 from sessionstore.dialect import ImmediateSQLite, engine_fault
 from tests.conftest import Clock, Tables, texts, user
 
+pytestmark = pytest.mark.any_sql
+
 INSERT = sqlalchemy.text(
     "INSERT INTO conversations (owner, id, metadata, created_at, updated_at, version, change, next_position, message_count,"
     " queued_count) VALUES ('', :id, '{}', 1, 1, 1, 1, 0, 0, 0)"

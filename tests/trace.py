@@ -1,0 +1,67 @@
+"""What the product says to the database, listened to in the whole suite.
+
+Every transaction that writes begins with BEGIN IMMEDIATE and reads the conversation's row first, and nothing is ever written
+outside of one (DESIGN.md, rules 1 and 2). There is no exception: also a create looks first.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sessionstore.dialect import SQLite
+
+WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
+FIRST = re.compile(r"SELECT conversations\.pk, conversations\.id, conversations\.version\b.*\sFROM conversations\b", re.DOTALL)
+
+
+class Trace:
+    """Listens to one writing connection."""
+
+    def __init__(self, violations: list[str]) -> None:
+        self.violations, self.begun, self.said = violations, "", list[str]()
+
+    def hear(self, statement: str) -> None:
+        """One statement, as the database got it."""
+        word = statement.strip().split(None, 1)[0].upper()
+        if word == "BEGIN":
+            self.begun, self.said = statement.strip().upper(), []
+        elif word in ("COMMIT", "ROLLBACK"):
+            self._judge(committed=word == "COMMIT")
+            self.begun = ""
+        elif self.begun:
+            self.said.append(statement)
+        elif WRITES.match(statement):
+            self.violations.append(f"written outside of a transaction: {_short(statement)}")
+
+    def _judge(self, *, committed: bool) -> None:
+        written = [statement for statement in self.said if WRITES.match(statement)]
+        if not written or not committed:
+            return
+        if self.begun != "BEGIN IMMEDIATE":
+            self.violations.append(f"{self.begun} before {_short(written[0])}")
+        if not FIRST.match(self.said[0]):
+            self.violations.append(f"{_short(self.said[0])} came before the conversation was read")
+
+
+def _short(statement: str) -> str:
+    return " ".join(statement.split())[:160]
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Listen to every writing connection that is opened meanwhile; the list fills with what broke the rule."""
+    violations: list[str] = []
+    connect = SQLite.connect_writer
+
+    def patched(self: SQLite) -> sqlite3.Connection:
+        connection: Any = connect(self)
+        connection.set_trace_callback(Trace(violations).hear)
+        return connection  # type: ignore[no-any-return]
+
+    SQLite.connect_writer = patched  # type: ignore[method-assign]
+    try:
+        yield violations
+    finally:
+        SQLite.connect_writer = connect  # type: ignore[method-assign]
