@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from sessionstore.errors import Closed
 from sessionstore.limits import Limits
 from sessionstore.store import Store
 
@@ -26,7 +27,7 @@ class AsyncStore:
     """A session store whose calls never block the event loop. A call that is cancelled still ends its transaction."""
 
     def __init__(self, store: Store, *, threads: int = 16) -> None:
-        self.store = store
+        self.store, self._closed = store, False
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore")
 
     @classmethod
@@ -41,11 +42,14 @@ class AsyncStore:
 
     async def run(self, action: Callable[[], T]) -> T:
         """Run something that may wait for the disk, in a thread. It runs to its end even if the caller is cancelled."""
+        if self._closed:
+            raise Closed
         loop = asyncio.get_running_loop()
         return await asyncio.shield(loop.run_in_executor(self._threads, action))
 
     async def close(self) -> None:
-        """Finish the running transactions and close every connection."""
+        """Finish the running transactions and close every connection. Later calls raise `Closed`."""
+        self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.store.close)
 

@@ -44,7 +44,7 @@ def _descendants(life: Life) -> Iterator[Life]:
 
 def _life_of(life: Life, pk: int) -> Life:
     row = Row(*life.transaction.row(statements.LIFE_BY_PK, pk=pk))
-    return Life(life.transaction, row, life.now, life.limits, holds=False)
+    return Life(life.transaction, row, life.now, life.limits, life.owner, holds=False)
 
 
 def _orphan(life: Life, pk: int) -> None:

@@ -18,7 +18,6 @@ from sessionstore.errors import (
     MessageQueued,
     PreconditionFailed,
 )
-from sessionstore.forking import ForkOrder
 from sessionstore.life import Life, mutation
 from sessionstore.model import (
     Children,
@@ -31,7 +30,7 @@ from sessionstore.model import (
     Saved,
     Truncated,
 )
-from sessionstore.repeats import RELEASED
+from sessionstore.repeats import RELEASED, finish_digest
 from sessionstore.stored import alike
 
 
@@ -76,6 +75,7 @@ class GuardedConversation(Life):
     @mutation
     def label_message(self, message_id: str, patch: dict[str, Any], *, if_match: IfMatch | None = None) -> Message:
         """Merge a patch (RFC 7396) into a message's metadata, and leave the rest. Raises as `put`, and `MessageNotFound`."""
+        self.limits.json_object(patch, "$.metadata")
         there = self._existing(message_id, if_match)
         merged = self.limits.json_object(jsontext.merge_patch(there.metadata, patch), "$.metadata")
         if merged == there.metadata_json:
@@ -98,10 +98,8 @@ class GuardedConversation(Life):
     @mutation
     def truncate(self, after_position: int, through_position: int) -> Truncated:
         """Delete the messages after one position, through another. The range is closed, so a repeat harms nothing newer."""
-        if not -1 <= after_position <= through_position:
-            raise InvalidInput(
-                reason="A range goes from -1 or later up to the same or a later position", path="$.after_position"
-            )
+        self.limits.required_number(after_position, "$.after_position", least=-1)
+        self.limits.required_number(through_position, "$.through_position", least=after_position)
         removed = self.transaction.run(
             statements.TRUNCATE,
             pk=self.row.pk, after=after_position, through=through_position, version=self.next_version, now=self.now,
@@ -114,21 +112,29 @@ class GuardedConversation(Life):
         return Truncated(conversation=self.view(), removed=removed)
 
     @mutation
-    def fork(self, order: ForkOrder, owner: str) -> Conversation:
-        """Copy this conversation, or its beginning, into a new one. See `forking.fork`."""
-        return forking.fork(self, order, owner)
+    def fork(
+        self,
+        new: str | None = None,
+        *,
+        through_position: int | None = None,
+        before_user_message: int | None = None,
+        title: str | None = None,
+    ) -> Conversation:
+        """Copy this conversation, or its beginning, into a new one of id `new`. See `Store.fork`."""
+        return forking.fork(self, forking.order(self.limits, new, through_position, before_user_message, title))
 
     @mutation
     def delete(self, children: Children = "cascade") -> None:
         """Delete the conversation for good, with its descendants or without. Raises `Generating` for a held descendant."""
+        self.limits.one_of(children, ("cascade", "orphan"), "$.children")
         burial.bury(self, children, force=False)
 
     @mutation
     def renew(self, *, phase: str | None = None, ttl_ms: int | None = None) -> Renewed:
         """Keep the lease, from now for its time to live; say what the turn is doing."""
         number = self._held()
-        self.extend_lease(ttl_ms)
-        if phase is not None and phase != self.stored.turn(number).phase:
+        self.extend_lease(self.limits.ttl(ttl_ms))
+        if phase is not None and self.limits.phase(phase) != self.stored.turn(number).phase:
             self.raise_version()
             self.transaction.run(statements.SET_PHASE, at=number, phase=phase)
         row = self.row
@@ -152,16 +158,18 @@ class GuardedConversation(Life):
         drafts: Sequence[Draft | Prepared] = (),
         *,
         outcome: FinishOutcome = "completed",
-        usage: str | None = None,
+        usage: dict[str, Any] | None = None,
         unless_inputs: bool = False,
-        end_digest: str | None = None,
     ) -> Finished:
         """Put the last messages and end the turn, both or neither. Raises as `put`, and `InputsPending` with the lease kept."""
         self._held()
         if unless_inputs and self.row.queued_count:
             raise InputsPending(conversation_id=self.row.id, queued_inputs=self.row.queued_count)
-        saved = [self.put(draft).message for draft in prepare_all(drafts, self.limits)]
-        self.end_generation(outcome, end_digest=end_digest, usage=usage)
+        self.limits.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
+        usage_json = None if usage is None else self.limits.json_object(usage, "$.usage")
+        prepared = prepare_all(drafts, self.limits)
+        saved = [self.put(draft).message for draft in prepared]
+        self.end_generation(outcome, end_digest=finish_digest(prepared, outcome, usage), usage=usage_json)
         # Read again: what was saved as partial is interrupted by the end.
         messages = [self.stored.message(message.id) or message for message in saved]
         return Finished(conversation=self.view(), messages=messages)
@@ -172,7 +180,7 @@ class GuardedConversation(Life):
         return self.row.generation
 
     def _existing(self, message_id: str, if_match: IfMatch | None) -> Message:
-        there = self.stored.message(message_id)
+        there = self.stored.message(self.limits.id(message_id, "$.message_id"))
         if there is None:
             raise MessageNotFound(conversation_id=self.row.id, message_id=message_id)
         self._check_editable(there)

@@ -52,11 +52,7 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
     An id that lives is `ConversationExists`; one that was deleted is `ConversationDeleted` unless `recreate` names its newest
     tombstone; `recreate` of an id that never was is `ConversationNotFound`. So are a parent that never was, and a deleted one.
     """
-    there = living(transaction, owner, birth.id)
-    if there is not None:
-        same = made_by(transaction, there, birth.create_digest)
-        raise ConversationExists(conversation_id=birth.id, incarnation=there.pk, same=same)
-    _check_tombstone(birth, newest_tombstone(transaction, owner, birth.id))
+    check_vacant(transaction, owner, birth.id, birth.create_digest, birth.recreate)
     forked_from_id, forked_from_position = birth.forked_from or (None, None)
     parent_pk = _parent_pk(transaction, owner, birth.parent_id)
     transaction.row(
@@ -66,7 +62,7 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
         message_count=birth.message_count, create_digest=birth.create_digest, parent_pk=parent_pk,
         forked_from_id=forked_from_id, forked_from_position=forked_from_position,
     )  # fmt: skip
-    life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, holds=False)
+    life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, owner, holds=False)
     life.changed = True
     return life
 
@@ -80,8 +76,14 @@ def _parent_pk(transaction: Transaction, owner: str, parent_id: str | None) -> i
     return parent.pk
 
 
-def _check_tombstone(birth: Birth, tombstone: int | None) -> None:
-    if tombstone is None and birth.recreate is not None:
-        raise ConversationNotFound(conversation_id=birth.id)
-    if tombstone != birth.recreate and tombstone is not None:
-        raise ConversationDeleted(conversation_id=birth.id, incarnation=tombstone)
+def check_vacant(transaction: Transaction, owner: str, id: str, create_digest: str, recreate: int | None = None) -> None:
+    """Raise what an id that was used before has to say to a new conversation: see `give_birth`."""
+    there = living(transaction, owner, id)
+    if there is not None:
+        same = made_by(transaction, there, create_digest)
+        raise ConversationExists(conversation_id=id, incarnation=there.pk, same=same)
+    tombstone = newest_tombstone(transaction, owner, id)
+    if tombstone is None and recreate is not None:
+        raise ConversationNotFound(conversation_id=id)
+    if tombstone != recreate and tombstone is not None:
+        raise ConversationDeleted(conversation_id=id, incarnation=tombstone)

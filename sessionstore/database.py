@@ -5,8 +5,6 @@ read is a function that `Database.read` calls in one snapshot, on a connection o
 """
 
 import copy
-import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -16,13 +14,11 @@ from sqlalchemy import Connection
 
 from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, SQLite, Statement, Synchronous
-from sessionstore.errors import Busy, Closed, Nested, OutcomeUnknown, StorageFailed, Unavailable
+from sessionstore.errors import Busy, Closed, Dead, Nested, OutcomeUnknown, StorageFailed, Unavailable
 from sessionstore.model import Engine
+from sessionstore.turn import Turn, in_a_change, refuse_inherited
 
 T = TypeVar("T")
-
-# How often the length of the write-ahead log is looked at.
-COMMITS_BETWEEN_LOOKS = 64
 
 
 class Transaction:
@@ -47,6 +43,14 @@ class Transaction:
         """How many rows were changed."""
         return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
 
+    def settings(self) -> dict[str, Any]:
+        """The settings of this connection, as they are in force."""
+        return {name: dialect.setting(self._connection, name) for name in dialect.SETTINGS}
+
+    def over(self) -> None:
+        """Nothing more runs here: whoever kept it has nothing."""
+        self.failed = Dead()
+
     def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
         if self.failed is not None:
             raise self.failed
@@ -61,20 +65,20 @@ class Transaction:
 class Database:
     """One database file: one writer, several readers, and what is known about the engine.
 
-    Thread-safe. After a fork the child's copy is closed and must not be used (SQLite, "How to corrupt", §2.6).
+    Thread-safe. A forked child's copy is closed, and the child cannot open the same file.
     """
 
     def __init__(self, url: str, *, synchronous: Synchronous = "full", busy_timeout_ms: int = 5_000, readers: int = 8) -> None:
         self._sqlite = SQLite(url, synchronous, busy_timeout_ms)
         self.path, self._timeout = self._sqlite.path, busy_timeout_ms / 1000
+        refuse_inherited(self.path)
         self._writes, self._reads = self._sqlite.write_engine(), self._sqlite.read_engine(readers)
-        self._lock, self._inside = threading.Lock(), threading.local()
+        self._turn = Turn(self.path)
         self._statements: dict[Statement, tuple[str, dict[str, Any]]] = {}
         self._checked_out: Any = None
         self._writer: Any = None
         self._checkpointer: Any = None
-        self._commits = 0
-        self._pid = os.getpid()
+        self._tried_at_bytes = 0
         self.refusal: Unavailable | None = None
 
     def write(self, change: Callable[[Transaction], T]) -> T:
@@ -82,39 +86,39 @@ class Database:
 
         Raises what `change` raises, `Busy`, `DiskFull` or `StorageFailed` with nothing stored, and `OutcomeUnknown`.
         """
-        self._take_turn()
+        self._check_place()
         try:
-            transaction = Transaction(self._begin(), self._compiled)
-            result = change(transaction)
-            if transaction.failed is not None:
-                raise transaction.failed
-            self._commit()
-            self._bound_wal()
-            return result
-        except DRIVER_ERRORS as error:
-            raise self._translated(error) from error
+            try:
+                self._take_turn()
+                return self._transact(change)
+            except DRIVER_ERRORS as error:
+                raise self._translated(error) from error
+            finally:
+                self._end_turn()
         finally:
+            # Once more, for an interrupt that came in the first.
             self._end_turn()
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Run `look` in one snapshot, on a connection that refuses writes. Raises `Busy` when no connection is free in time."""
         self._check_place()
+        pooled = transaction = None
         try:
             pooled = self._reads.raw_connection()
+            connection: Any = pooled.driver_connection
+            connection.execute("BEGIN")
+            transaction = Transaction(connection, self._compiled)
+            return look(transaction)
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
         except DRIVER_ERRORS as error:
             raise self._translated(error) from error
-        try:
-            connection: Any = pooled.driver_connection
-            connection.execute("BEGIN")
-            return look(Transaction(connection, self._compiled))
-        except DRIVER_ERRORS as error:
-            raise self._translated(error) from error
         finally:
-            pooled.close()
-            if isinstance(self.refusal, StorageFailed):
-                self._reads.dispose()
+            if transaction is not None:
+                transaction.over()
+            if pooled is not None:
+                pooled.close()
+            self._close_if_refused()
 
     @contextmanager
     def sqlalchemy_reads(self) -> Iterator[Connection]:
@@ -123,39 +127,60 @@ class Database:
         try:
             with self._reads.connect() as connection:
                 yield connection
+        except sqlalchemy.exc.TimeoutError:
+            raise Busy from None
         except DRIVER_ERRORS as error:
             raise self._translated(error) from error
 
     def close(self) -> None:
-        """Wait for the running write, then close every connection. Calls after it raise `Closed`."""
-        if os.getpid() != self._pid:
+        """Wait for the running write, then close every connection. Calls after it raise `Closed`.
+
+        Inside a change, or in a signal handler that interrupted one, it is closed when that change has ended.
+        """
+        self.refusal = self.refusal or Closed()
+        if self._turn.inherited or self._turn.mine:
             return
-        with self._lock:
-            self.refusal = self.refusal or Closed()
-            self._close_connections()
+        try:
+            self._turn.take(-1)
+        finally:
+            self._end_turn()
+
+    def _transact(self, change: Callable[[Transaction], T]) -> T:
+        transaction = Transaction(self._begin(), self._compiled)
+        try:
+            result = change(transaction)
+            if transaction.failed is not None:
+                raise transaction.failed
+            self._commit()
+        finally:
+            transaction.over()
+        self._bound_log()
+        return result
 
     def _take_turn(self) -> None:
-        """The only way to the writing connection: one thread at a time, and in the end nothing is left open."""
-        self._check_place()
-        if not self._lock.acquire(timeout=self._timeout):
+        """The only way to the writing connection."""
+        if not self._turn.take(self._timeout):
             raise Busy
         if self.refusal is not None:
-            self._lock.release()
             raise copy.copy(self.refusal)
-        self._inside.change = True
 
     def _end_turn(self) -> None:
-        self._inside.change = False
-        try:
-            self._settle()
-        finally:
-            self._lock.release()
+        """Leave nothing open behind, whatever interrupts it."""
+        interrupted: BaseException | None = None
+        while self._turn.mine:
+            try:
+                self._settle()
+                self._turn.give_back()
+            except BaseException as error:  # noqa: BLE001  # it is raised when the turn has been given back
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
 
     def _check_place(self) -> None:
-        """Refuse a forked child, and a call from inside a change, which would wait for itself."""
-        if os.getpid() != self._pid:
+        """Refuse a call from inside a change, which would wait for itself, and every call once we are closed."""
+        if self._turn.inherited:
             raise Closed
-        if getattr(self._inside, "change", False):
+        if in_a_change():
             raise Nested
         if self.refusal is not None:
             raise copy.copy(self.refusal)
@@ -178,8 +203,8 @@ class Database:
             raise OutcomeUnknown from error
 
     def _settle(self) -> None:
-        """Roll back what is still open, and close everything once the storage is not to be trusted."""
-        if isinstance(self.refusal, StorageFailed):
+        """Roll back what is still open, and close everything once the store is closed or the storage is not to be trusted."""
+        if self.refusal is not None:
             self._close_connections()
         elif self._writer is not None and self._writer.in_transaction:
             try:
@@ -187,6 +212,14 @@ class Database:
             except DRIVER_ERRORS:
                 self._checked_out.invalidate()
                 self._writer = None
+
+    def _close_if_refused(self) -> None:
+        """After a read: what was closed or failed meanwhile keeps no connection, neither this one nor the writer's."""
+        if self.refusal is None or self._turn.inherited:
+            return
+        self._reads.dispose()
+        if self._turn.take(0):
+            self._end_turn()
 
     def _translated(self, error: BaseException) -> BaseException:
         known = self._sqlite.known(error)
@@ -200,15 +233,25 @@ class Database:
             found = self._statements[statement] = self._sqlite.compiled(statement, self._reads)
         return found
 
-    def _bound_wal(self) -> None:
-        """On an engine with the fault, copy the log back while no commit can happen (DESIGN.md, rule 9)."""
-        self._commits += 1
-        if self._commits % COMMITS_BETWEEN_LOOKS or not self._sqlite.log_is_long():
-            return
+    def _bound_log(self) -> None:
+        """On an engine with the fault, copy the log back while no commit can happen (DESIGN.md, rule 9).
+
+        Waits for nobody: if another process writes, it does the same in its turn. If a reader holds the log, it is tried again
+        when the log has grown by as much once more.
+        """
+        size = self._sqlite.log_to_copy()
+        if size < dialect.LOG_LIMIT_BYTES:
+            self._tried_at_bytes = 0
+        elif size >= self._tried_at_bytes + dialect.LOG_LIMIT_BYTES:
+            self._tried_at_bytes = size
+            self._copy_log_back()
+
+    def _copy_log_back(self) -> None:
         try:
-            self._begin()
             if self._checkpointer is None:
                 self._checkpointer = self._sqlite.connect_writer()
+            with dialect.without_waiting(self._writer, self._timeout):
+                self._begin()
             self._checkpointer.execute(dialect.CHECKPOINT).fetchall()
         except DRIVER_ERRORS as error:
             # The commit before it stands, whatever becomes of the checkpoint.
@@ -233,14 +276,7 @@ class Database:
 
     def settings(self) -> dict[str, Any]:
         """The settings of the writing connection, as they are in force."""
-        self._take_turn()
-        try:
-            connection = self._begin()
-            return {name: dialect.setting(connection, name) for name in dialect.SETTINGS}
-        except DRIVER_ERRORS as error:
-            raise self._translated(error) from error
-        finally:
-            self._end_turn()
+        return self.write(lambda transaction: transaction.settings())
 
     def integrity(self) -> str:
         """The engine's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""

@@ -5,6 +5,7 @@
 
 import os
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,12 +28,14 @@ from sessionstore.errors import (
     UnsupportedUrl,
 )
 from sessionstore.model import Engine as EngineFacts
+from sessionstore.turn import refuse_inherited
 
 Synchronous = Literal["full", "normal"]
 
 DRIVER_ERRORS = (sqlite3.Error, DBAPIError)
-# What the log is allowed to grow to; on an engine with the fault of `engine_fault` it is we who see to it.
-WAL_LIMIT_BYTES = 4 * 1024 * 1024
+# What the write-ahead log may grow to. On an engine with the fault of `engine_fault` it is we who see to it, by the file's
+# size: so a log that begins anew is cut to half of that (it would keep its largest size otherwise).
+LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 class ImmediateSQLite(SQLiteDialect_pysqlite):
@@ -101,9 +104,7 @@ class SQLite:
         connection = _connect(self.path, self._timeout)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         connection.execute("PRAGMA secure_delete=ON")
-        connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
-        if engine_fault():
-            connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES // 2}")
         _use_wal(connection, self._timeout)
         return connection
 
@@ -120,9 +121,9 @@ class SQLite:
         compiled = core.compile(dialect=engine.dialect)
         return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
 
-    def log_is_long(self) -> bool:
-        """Whether it is on us to copy the write-ahead log back, and time to."""
-        return engine_fault() is not None and self.log_bytes() >= WAL_LIMIT_BYTES
+    def log_to_copy(self) -> int:
+        """How long the write-ahead log is that it is on us to copy back; 0 where the engine does it."""
+        return self.log_bytes() if engine_fault() else 0
 
     def log_bytes(self) -> int:
         """The size of the write-ahead log."""
@@ -143,6 +144,16 @@ class SQLite:
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
 SETTINGS = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "secure_delete", "page_size")
+
+
+@contextmanager
+def without_waiting(connection: Any, timeout: float) -> Iterator[None]:
+    """Meanwhile a lock that is not free is an error at once."""
+    connection.execute("PRAGMA busy_timeout=0")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA busy_timeout={round(timeout * 1000)}")
 
 
 def setting(connection: Any, name: str) -> Any:
@@ -166,23 +177,30 @@ def path_of(url: str) -> Path:
     """The file of a URL like sqlite:///conversations.db. Raises `UnsupportedUrl` for anything else."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise UnsupportedUrl(reason=f"{url!r} is no database URL; sqlite:///path/to/file.db is") from None
     if parsed.get_backend_name() != "sqlite":
         raise UnsupportedUrl(reason=f"{parsed.get_backend_name()} is not supported; sqlite:///path/to/file.db is")
-    if not parsed.database or parsed.database == ":memory:" or parsed.query:
+    if not parsed.database or parsed.database == ":memory:" or parsed.query or "\0" in parsed.database:
         raise UnsupportedUrl(reason="the database is a file: sqlite:///path/to/file.db, without parameters")
     return Path(parsed.database).absolute()
 
 
 def create_file(path: Path) -> None:
     """Make an empty file that only its owner can read, if there is none. SQLite gives its log the same mode."""
+    if path.exists():
+        return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Exclusive, so it is never a file that SQLite has open: closing such a descriptor would drop SQLite's locks.
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        pass
+        # Under another name first: to close a descriptor of a file that SQLite has open would drop SQLite's locks.
+        descriptor, made = tempfile.mkstemp(prefix=".sessionstore-", dir=path.parent)
+        os.close(descriptor)
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            pass
+        finally:
+            Path(made).unlink()
     except OSError as error:
         raise DatabaseUnusable(reason=f"{path} cannot be created: {error.strerror}") from error
 
@@ -194,6 +212,7 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     Foreign keys are off meanwhile: rebuilding a table drops it, and with them on that deletes the children (facts, 2.7).
     """
     path = path_of(url)
+    refuse_inherited(path)
     create_file(path)
 
     def connect() -> sqlite3.Connection:
@@ -230,6 +249,8 @@ def _connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite
     try:
         connection.execute(f"PRAGMA foreign_keys={int(foreign_keys)}")
         connection.execute("PRAGMA trusted_schema=OFF")
+        if engine_fault():
+            connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:

@@ -69,7 +69,7 @@ class Door:
         def item(transaction: Transaction) -> Answer[T]:
             row, now = self._enter(transaction, call), self._clock()
             holds = _same(row.lease_token, call.token_hash)
-            conversation = kind(transaction, row, now, self._limits, holds=holds)
+            conversation = kind(transaction, row, now, self._limits, self.owner, holds=holds)
             refusal, takeover = _refusal(conversation, call), _takes_over(conversation)
             done = repeat(conversation.stored) if repeat and (refusal or takeover) else None
             if done is not None:
@@ -78,7 +78,11 @@ class Door:
                 raise refusal
             if takeover:
                 conversation.end_generation("expired")
-            return _answer(conversation, _settled(change(conversation)))
+            try:
+                result = _settled(change(conversation))
+            finally:
+                conversation.die()
+            return _answer(conversation, result)
 
         return self._database.write(item)
 

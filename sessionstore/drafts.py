@@ -56,6 +56,8 @@ def prepare(draft: Draft | Prepared, limits: Limits, path: str = "$") -> Prepare
     """Check and encode one draft. Raises `InvalidInput` with the path to the fault."""
     if isinstance(draft, Prepared):
         return draft
+    if not isinstance(draft, Draft):
+        raise InvalidInput(reason="Expected a Draft", path=path)
     role = limits.role(draft.role, f"{path}.role")
     content = limits.json(draft.content, f"{path}.content")
     metadata = None if draft.metadata is None else limits.json_object(draft.metadata, f"{path}.metadata")

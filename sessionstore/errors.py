@@ -8,6 +8,7 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     │   └── TooLarge
     ├── ConversationNotFound · ConversationDeleted · ConversationExists
     ├── Generating · LeaseLost            somebody else holds the lease · this token holds none any more
+    ├── TokenUsed                         the token of a turn, with other messages than it was begun with
     ├── MessageNotFound · MessageDeleted · MessageExists · MessageQueued · MessageComplete
     ├── PreconditionFailed · InputsPending
     ├── Unavailable                       nothing was stored, try again later
@@ -52,6 +53,7 @@ __all__ = [
     "SchemaBehind",
     "SessionStoreError",
     "StorageFailed",
+    "TokenUsed",
     "TooLarge",
     "Unavailable",
     "UnsupportedUrl",
@@ -181,6 +183,17 @@ class LeaseLost(SessionStoreError):
     generation: int | None = None
     outcome: str | None = None
     ended_at: int | None = None
+
+
+class TokenUsed(SessionStoreError):
+    """This token began its turn with other messages.
+
+    A token serves one turn, for ever: take a new one for what is to be said now.
+    """
+
+    code = "token-used"
+    conversation_id: str
+    generation: int
 
 
 class MessageNotFound(SessionStoreError):

@@ -3,12 +3,16 @@
 import msgspec
 
 from sessionstore import jsontext, statements
-from sessionstore.creation import Birth, give_birth
+from sessionstore.creation import Birth, check_vacant, give_birth
+from sessionstore.drafts import new_id
 from sessionstore.errors import InvalidInput
 from sessionstore.life import Life
+from sessionstore.limits import Limits
 from sessionstore.model import Conversation
 
 END = 2**62
+# SQLite gathers what an INSERT … SELECT from the same table reads before it writes, in memory: so many positions at a time.
+COPIED_AT_ONCE = 10_000
 
 
 class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +29,33 @@ class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
         return jsontext.digest("fork", source_pk, self.through_position, self.before_user_message, self.title, self.settled)
 
 
-def fork(life: Life, order: ForkOrder, owner: str) -> Conversation:
+def order(
+    limits: Limits,
+    new: str | None,
+    through_position: int | None,
+    before_user_message: int | None,
+    title: str | None,
+    *,
+    settled: bool = False,
+) -> ForkOrder:
+    """What a fork call asks for, checked."""
+    if through_position is not None and before_user_message is not None:
+        raise InvalidInput(reason="Name one end of the fork, not two", path="$.before_user_message")
+    return ForkOrder(
+        id=new_id() if new is None else limits.id(new),
+        title=limits.title(title),
+        through_position=limits.number(through_position, "$.through_position"),
+        before_user_message=limits.number(before_user_message, "$.before_user_message"),
+        settled=bool(settled),
+    )
+
+
+def fork(life: Life, order: ForkOrder) -> Conversation:
     """Copy messages with their ids, positions, gaps and summaries into a new conversation; the source is only read.
 
     Raises `ConversationExists`, `ConversationDeleted`, and `InvalidInput` for a point on no message.
     """
+    check_vacant(life.transaction, life.owner, order.id, order.digest(life.row.pk))
     through = _point(life, order)
     title, metadata = life.transaction.row(statements.LABELS, pk=life.row.pk)
     last, count = life.transaction.row(statements.FORK_POINT, pk=life.row.pk, through=through)
@@ -41,8 +67,10 @@ def fork(life: Life, order: ForkOrder, owner: str) -> Conversation:
         forked_from=(life.row.id, -1 if last is None else last),
         message_count=count,
     )
-    child = give_birth(life.transaction, birth, owner, life.now, life.limits)
-    life.transaction.run(statements.COPY_MESSAGES, target=child.row.pk, pk=life.row.pk, through=through)
+    child = give_birth(life.transaction, birth, life.owner, life.now, life.limits)
+    for after in range(-1, -1 if last is None else last, COPIED_AT_ONCE):
+        end = min(after + COPIED_AT_ONCE, last)
+        life.transaction.run(statements.COPY_MESSAGES, target=child.row.pk, pk=life.row.pk, after=after, through=end)
     return child.view()
 
 

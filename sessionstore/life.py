@@ -41,8 +41,8 @@ def mutation(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, 
 
     @functools.wraps(method)
     def guarded(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        self.check_alive()
         try:
+            self.check_alive()
             return method(self, *args, **kwargs)
         except BaseException as error:
             self.doom = self.doom or error
@@ -58,8 +58,9 @@ class Life:
     `holds` says that the call carries the current token.
     """
 
-    def __init__(self, transaction: Transaction, row: Row, now: int, limits: Limits, *, holds: bool) -> None:
-        self.transaction, self.row, self.now, self.limits, self.holds = transaction, row, now, limits, holds
+    def __init__(self, transaction: Transaction, row: Row, now: int, limits: Limits, owner: str, *, holds: bool) -> None:
+        self.transaction, self.row, self.now, self.holds = transaction, row, now, holds
+        self.limits, self.owner = limits, owner
         self.stored = Stored(transaction, row.id, row.pk, now)
         self.changed = False
         self.repeats = 0
@@ -207,9 +208,12 @@ class Life:
             self.transaction.run(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
         self._pending = self._lease_changed = self._renewed = False
 
-    def close(self) -> None:
-        """End of the change: what was doomed raises, the rest is written, and the object is dead."""
+    def die(self) -> None:
+        """The change is over: the object that it was given changes nothing any more."""
         self._alive = False
+
+    def close(self) -> None:
+        """What was doomed raises, the rest is written."""
         if self.doom is not None:
             raise self.doom
         self.write_back()

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +86,17 @@ class Limits:
             raise InvalidInput(reason=f"Expected an integer of at least {least}", path=path)
         return value
 
+    def required_number(self, value: Any, path: str, *, least: int = 0) -> int:
+        """A number that may not be left out."""
+        if value is None:
+            raise InvalidInput(reason="Expected an integer", path=path)
+        return self.number(value, path, least=least) or 0
+
+    def one_of(self, value: Any, allowed: Sequence[str], path: str) -> None:
+        """A word from a list."""
+        if value not in allowed:
+            raise InvalidInput(reason=f"Expected one of: {', '.join(allowed)}", path=path)
+
     def page_size(self, value: int, path: str = "$.limit") -> int:
         """How many rows a page has."""
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.page:
@@ -93,6 +105,8 @@ class Limits:
 
     def count(self, values: Any, path: str = "$.messages", *, least: int = 0) -> None:
         """How many messages one call carries."""
+        if not isinstance(values, list | tuple):
+            raise InvalidInput(reason="Expected a list of messages", path=path)
         if not least <= len(values) <= self.messages_per_call:
             raise InvalidInput(reason=f"A call carries {least} to {self.messages_per_call} messages", path=path)
 

@@ -16,7 +16,7 @@ from alembic.util import CommandError
 
 from sessionstore.database import Database
 from sessionstore.dialect import migration, path_of
-from sessionstore.errors import SchemaAhead, SchemaBehind
+from sessionstore.errors import DatabaseUnusable, SchemaAhead, SchemaBehind
 
 
 def script_location() -> Path:
@@ -57,27 +57,27 @@ def verify(database: Database) -> None:
     raise SchemaAhead(reason=f"the schema of {database.path} is at {revision}, which this version does not know")
 
 
-def upgrade(url: str, revision: str = "head") -> bool:
+def upgrade(url: str, revision: str = "head", *, busy_timeout_ms: int = 60_000) -> bool:
     """Bring a database to a revision, creating a private file if there is none. Answers whether there was anything to do.
 
     Raises `SchemaAhead`, and leaves a newer database untouched.
     """
-    if _is_current(url):
+    if _is_current(url, busy_timeout_ms):
         return False
-    _run(url, lambda config: command.upgrade(config, revision))
+    _run(url, lambda config: command.upgrade(config, revision), busy_timeout_ms)
     return True
 
 
-def downgrade(url: str, revision: str) -> None:
+def downgrade(url: str, revision: str, *, busy_timeout_ms: int = 60_000) -> None:
     """Take a database back to a revision. What the newer schema alone can hold is lost."""
-    _run(url, lambda config: command.downgrade(config, revision))
+    _run(url, lambda config: command.downgrade(config, revision), busy_timeout_ms)
 
 
-def _is_current(url: str) -> bool:
+def _is_current(url: str, busy_timeout_ms: int) -> bool:
     # Looked up before the lock is taken, so that starts do not queue, and before anything is written.
     if not path_of(url).exists():
         return False
-    database = Database(url)
+    database = Database(url, busy_timeout_ms=busy_timeout_ms)
     try:
         verify(database)
     except SchemaBehind:
@@ -87,14 +87,14 @@ def _is_current(url: str) -> bool:
     return True
 
 
-def _run(url: str, action: Callable[[Config], None]) -> None:
+def _run(url: str, action: Callable[[Config], None], busy_timeout_ms: int) -> None:
     config = _config()
-    with migration(url) as connection:
+    with migration(url, busy_timeout_ms) as connection:
         config.attributes["connection"] = connection
         try:
             action(config)
         except CommandError as error:
-            raise SchemaAhead(reason=str(error)) from error
+            raise DatabaseUnusable(reason=str(error)) from error
 
 
 def _config() -> Config:

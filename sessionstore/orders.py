@@ -9,8 +9,6 @@ from sessionstore import jsontext
 from sessionstore.creation import Birth
 from sessionstore.door import Call
 from sessionstore.drafts import Draft, Prepared, identity, new_id, prepare_all
-from sessionstore.errors import InvalidInput
-from sessionstore.forking import ForkOrder
 from sessionstore.limits import Limits
 from sessionstore.model import IfBusy, IfMatch
 from sessionstore.unguarded import AcquireOrder
@@ -19,12 +17,6 @@ from sessionstore.unguarded import AcquireOrder
 def hash_token(token: str) -> str:
     """What is stored of a token: SHA-256, enough for a secret of 128 random bits."""
     return hashlib.sha256(token.encode()).hexdigest()
-
-
-def one_of(value: str, allowed: Sequence[str], path: str) -> None:
-    """Refuse a word that is not on the list."""
-    if value not in allowed:
-        raise InvalidInput(reason=f"Expected one of: {', '.join(allowed)}", path=path)
 
 
 def call(
@@ -69,26 +61,18 @@ def birth(
     )
 
 
-def fork(
-    limits: Limits, new: str | None, through: int | None, before_user: int | None, title: str | None, *, settled: bool
-) -> ForkOrder:
-    """A fork."""
-    if through is not None and before_user is not None:
-        raise InvalidInput(reason="Name one end of the fork, not two", path="$.before_user_message")
-    return ForkOrder(
-        id=new_id() if new is None else limits.id(new),
-        title=limits.title(title),
-        through_position=limits.number(through, "$.through_position"),
-        before_user_message=limits.number(before_user, "$.before_user_message"),
-        settled=settled,
-    )
-
-
 def acquire(
-    limits: Limits, holder: str, token: str | None, ttl_ms: int | None, if_busy: IfBusy, messages: Sequence[Draft]
+    limits: Limits,
+    holder: str,
+    token: str | None,
+    ttl_ms: int | None,
+    if_busy: IfBusy,
+    messages: Sequence[Draft],
+    if_match: IfMatch | None,
 ) -> AcquireOrder:
     """An acquire; without a token of the caller's, one is made."""
-    one_of(if_busy, ("reject", "interrupt"), "$.if_busy")
+    limits.one_of(if_busy, ("reject", "interrupt"), "$.if_busy")
+    drafts = prepare_all(messages, limits, partial=False)
     token = secrets.token_urlsafe(32) if token is None else limits.token(token)
     return AcquireOrder(
         holder=limits.holder(holder),
@@ -96,5 +80,7 @@ def acquire(
         token_hash=hash_token(token),
         ttl_ms=limits.ttl(ttl_ms) or limits.ttl_default_ms,
         if_busy=if_busy,
-        messages=prepare_all(messages, limits, partial=False),
+        messages=drafts,
+        begin_digest=jsontext.digest("acquire", identity(drafts)),
+        if_match=if_match,
     )

@@ -67,7 +67,7 @@ class Reads:
         def look(transaction: Transaction) -> ConversationPage:
             now = self._clock()
             timed = asked if generating is None else {**asked, "now": now}
-            change = transaction.row(statements.NEWEST_CHANGE, owner=self._owner)[0]
+            change = transaction.row(statements.NEWEST_CHANGE)[0]
             rows = transaction.rows(statement, **timed)
             shown = rows[:limit]
             following = shown[-1][-1] if len(rows) > limit else None
@@ -124,8 +124,8 @@ class Reads:
 
     def leases(self) -> list[Conversation]:
         """Every conversation with a lease, live or expired, the oldest turn first."""
-        now = self._clock()
         rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self._owner))
+        now = self._clock()
         return [conversation_of(row, now) for row in rows]
 
     def check_ready(self) -> Engine:

@@ -5,14 +5,14 @@ way the mutations themselves see that nothing is left to do.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from sessionstore import jsontext
+from sessionstore import jsontext, statements
 from sessionstore.creation import living, made_by
 from sessionstore.drafts import Prepared, identity
 from sessionstore.errors import ConversationExists
 from sessionstore.forking import ForkOrder
-from sessionstore.model import Conversation, Finished, FinishOutcome, IfMatch, Message, Saved
+from sessionstore.model import Conversation, Finished, FinishOutcome, IfMatch, Message, Saved, Truncated
 from sessionstore.stored import Stored, alike
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ Repeat = Callable[[Stored], T | None]
 RELEASED = jsontext.digest("release")
 
 
-def finish_digest(drafts: Sequence[Prepared], outcome: FinishOutcome, usage: str | None) -> str:
+def finish_digest(drafts: Sequence[Prepared], outcome: FinishOutcome, usage: dict[str, Any] | None) -> str:
     """What makes two finish calls the same."""
     return jsontext.digest("finish", identity(drafts), outcome, usage)
 
@@ -40,6 +40,16 @@ def put(draft: Prepared, if_match: IfMatch | None, *, only_create: bool) -> Repe
         if there is None or only_create or not alike(there, draft) or if_match not in (None, "*", there.tag):
             return None
         return Saved(message=there, created=False)
+
+    return look
+
+
+def truncated(after_position: int, through_position: int) -> Repeat[Truncated]:
+    """A truncate whose range is empty."""
+
+    def look(stored: Stored) -> Truncated | None:
+        left = stored.transaction.row(statements.LIVES_IN_RANGE, pk=stored.pk, after=after_position, through=through_position)
+        return Truncated(conversation=stored.view(), removed=0) if left is None else None
 
     return look
 

@@ -108,6 +108,7 @@ DELETE_MESSAGE = update(messages).where(m.conversation_pk == b("pk"), m.id == b(
 TRUNCATE = (
     update(messages).where(_of, m.position > b("after"), m.position <= b("through"), _alive).values(_tombstone)
 )  # fmt: skip
+LIVES_IN_RANGE = select(m.position).where(_of, m.position > b("after"), m.position <= b("through"), _alive).limit(1)
 INTERRUPT_PARTIAL = (
     update(messages).where(_of, PARTIAL).values(status="interrupted", version=b("version"), updated_at=b("now"))
 )  # fmt: skip
@@ -130,13 +131,13 @@ COPY_MESSAGES = insert(messages).from_select(
         case((m.status == "partial", "interrupted"), else_=m.status), m.mode, m.summary_through,
         literal_column("NULL"), literal_column("1"), literal_column("1"), m.created_at, m.updated_at, m.digest,
         m.metadata, m.content,
-    ).where(_of, _alive, _settled),
+    ).where(_of, _alive, m.position > b("after"), _settled),
 )  # fmt: skip
 
 # Generations -----------------------------------------------------------------------------------------------------------
 
 GENERATION_COLUMNS = (
-    g.number, g.holder, g.phase, g.first_position, g.acquired_at, g.ended_at, g.outcome, g.end_digest
+    g.number, g.holder, g.phase, g.first_position, g.acquired_at, g.ended_at, g.outcome, g.begin_digest, g.end_digest
 )  # fmt: skip
 GENERATION = select(*GENERATION_COLUMNS).where(g.number == b("number"))
 GENERATION_OF_TOKEN = select(*GENERATION_COLUMNS).where(g.conversation_pk == b("pk"), g.token_hash == b("token_hash"))
@@ -144,7 +145,7 @@ BEGIN_GENERATION = (
     insert(generations)
     .values(
         conversation_pk=b("pk"), token_hash=b("token_hash"), holder=b("holder"), phase="",
-        first_position=b("first_position"), acquired_at=b("now"),
+        first_position=b("first_position"), acquired_at=b("now"), begin_digest=b("begin_digest"),
     )
     .returning(g.number)
 )  # fmt: skip
@@ -152,7 +153,7 @@ _turn = update(generations).where(g.number == b("at"))
 END_GENERATION = _turn.values(ended_at=b("now"), outcome=b("outcome"), end_digest=b("end_digest"), usage=b("usage"))
 SET_PHASE = _turn.values(phase=b("phase"))
 FORGET_TURNS = (
-    update(generations).where(g.conversation_pk == b("pk")).values(end_digest=None, metadata=None, phase="")
+    update(generations).where(g.conversation_pk == b("pk")).values(begin_digest=None, end_digest=None, metadata=None, phase="")
 )  # fmt: skip
 
 # Reads -----------------------------------------------------------------------------------------------------------------
@@ -172,10 +173,10 @@ _views = select(*VIEW_COLUMNS).select_from(
     .outerjoin(generations, g.number == c.generation)
     .outerjoin(_ended, _ended.c.number == _newest_ended)
 )
-_living_view = c.deleted_at.is_(None)
+_living_view: ColumnElement[bool] = literal_column("conversations.deleted_at IS NULL")
 VIEW = _views.where(c.pk == b("pk"))
 VIEW_OF_ID = _views.where(c.owner == b("owner"), c.id == b("id"), _living_view)
-NEWEST_CHANGE = select(func.coalesce(func.max(c.change), 0)).where(c.owner == b("owner"))
+NEWEST_CHANGE = select(func.coalesce(func.max(c.change), 0))
 INCARNATION = select(c.pk).where(c.owner == b("owner"), c.id == b("id"), LIVING)
 
 _generating = and_(
@@ -189,21 +190,28 @@ _generating = and_(
 LIKE_ESCAPE = "/"
 
 
+_parents = conversations.alias("parents")
+_parent_pk = (
+    select(_parents.c.pk)
+    .where(_parents.c.owner == b("owner"), _parents.c.id == b("parent_id"), literal_column("parents.deleted_at IS NULL"))
+    .scalar_subquery()
+)
 _leased: ColumnElement[bool] = literal_column("conversations.generation IS NOT NULL")
 
 
 @cache
 def list_conversations(*, generating: bool | None, of_parent: bool, containing: bool) -> Select[Any]:
     """The list with those filters, newest change first, from before `before`."""
-    # The few that are leased are found first and sorted then; the plus keeps the index of all changes out of it.
-    change: ColumnElement[Any] = literal_column("+conversations.change") if generating else c.change
+    # The few that are leased, or have that parent, are found first and sorted then: the plus keeps the list's index out of it.
+    few = generating or of_parent
+    change: ColumnElement[Any] = literal_column("+conversations.change") if few else c.change
     found = _views.where(c.owner == b("owner"), _living_view, change < b("before", type_=c.change.type))
     if generating:
         found = found.where(_leased)
+    if of_parent:
+        found = found.where(c.parent_pk == _parent_pk, literal_column("conversations.parent_pk IS NOT NULL"))
     if generating is not None:
         found = found.where(_generating if generating else or_(c.generation.is_(None), not_(_generating)))
-    if of_parent:
-        found = found.where(_parent.c.id == b("parent_id"))
     if containing:
         part = b("part", type_=c.title.type)
         found = found.where(or_(*(func.lower(text).contains(part, escape=LIKE_ESCAPE) for text in (c.title, c.id))))

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from sessionstore import migrate, orders, repeats
+from sessionstore import forking, migrate, orders, repeats
 from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
 from sessionstore.dialect import Synchronous
@@ -79,7 +79,7 @@ class Store(Reads):
         `NotADatabase`, `UnsupportedUrl`, `Busy`. `synchronous="normal"` may lose the last commits at a power failure.
         """
         if migrate_first:
-            migrate.upgrade(url)
+            migrate.upgrade(url, busy_timeout_ms=busy_timeout_ms)
         database = Database(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
         try:
             migrate.verify(database)
@@ -164,7 +164,7 @@ class Store(Reads):
 
         Raises `Generating` while it or one of them is being generated; `force` revokes those leases instead.
         """
-        orders.one_of(children, ("cascade", "orphan"), "$.children")
+        self.limits.one_of(children, ("cascade", "orphan"), "$.children")
         call = orders.call(self.limits, id, token, incarnation, if_match)
         if force:
             return self._door.unguarded(call, lambda conversation: conversation.delete_by_force(children))
@@ -201,7 +201,7 @@ class Store(Reads):
 
         Raises `PreconditionFailed`, `MessageDeleted`, `MessageQueued`, `MessageComplete`, `Generating`.
         """
-        if message.id is None:
+        if getattr(message, "id", None) is None:
             raise InvalidInput(reason="A message is put under an id", path="$.id")
         if message.status == "partial" and token is None:
             raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
@@ -253,10 +253,13 @@ class Store(Reads):
         if_match: IfMatch | None = None,
     ) -> Answer[Truncated]:
         """Delete the messages after one position, through another: a closed range, so a late copy harms nothing newer."""
-        self.limits.number(after_position, "$.after_position", least=-1)
-        self.limits.number(through_position, "$.through_position", least=after_position)
-        call = orders.call(self.limits, id, token, incarnation, if_match)
-        return self._door.guarded(call, lambda conversation: conversation.truncate(after_position, through_position))
+        self.limits.required_number(after_position, "$.after_position", least=-1)
+        self.limits.required_number(through_position, "$.through_position", least=after_position)
+        return self._door.guarded(
+            orders.call(self.limits, id, token, incarnation, if_match),
+            lambda conversation: conversation.truncate(after_position, through_position),
+            repeats.truncated(after_position, through_position),
+        )
 
     def fork(
         self,
@@ -277,12 +280,12 @@ class Store(Reads):
         stood before the turn that is going on, where else that is `Generating`. Raises `ConversationExists`, with `same` when
         it was this call that made it.
         """
-        order = orders.fork(self.limits, new, through_position, before_user_message, title, settled=settled)
-        call, owner = orders.call(self.limits, id, token, incarnation, if_match), self._door.owner
-        repeat = repeats.forked(order, owner)
-        if settled:
-            return self._door.unguarded(call, lambda conversation: conversation.fork_settled(order, owner), repeat)
-        return self._door.guarded(call, lambda conversation: conversation.fork(order, owner), repeat)
+        order = forking.order(self.limits, new, through_position, before_user_message, title, settled=settled)
+        call, repeat = orders.call(self.limits, id, token, incarnation, if_match), repeats.forked(order, self._door.owner)
+        if order.settled:
+            return self._door.unguarded(call, lambda conversation: conversation.fork_settled(order), repeat)
+        points = {"through_position": through_position, "before_user_message": before_user_message}
+        return self._door.guarded(call, lambda conversation: conversation.fork(order.id, title=title, **points), repeat)
 
     def acquire(
         self,
@@ -299,10 +302,11 @@ class Store(Reads):
         """Begin a turn: store its first messages, then take the lease for `ttl_ms` (30 s). Every call with its token renews it.
 
         Bring a `token` of your own and a call that is repeated after a lost answer is the same turn. Raises `Generating` while
-        another turn is going on, which `if_busy="interrupt"` ends instead, and `LeaseLost` for a token whose turn is over.
+        another turn is going on, which `if_busy="interrupt"` ends instead, `LeaseLost` for a token whose turn is over, and
+        `TokenUsed` for one whose turn began with other messages.
         """
-        order = orders.acquire(self.limits, holder, token, ttl_ms, if_busy, messages)
-        call = orders.call(self.limits, id, None, incarnation, if_match)
+        order = orders.acquire(self.limits, holder, token, ttl_ms, if_busy, messages, if_match)
+        call = orders.call(self.limits, id, None, incarnation)
         return self._door.unguarded(call, lambda conversation: conversation.acquire(order))
 
     def renew(
@@ -318,10 +322,11 @@ class Store(Reads):
 
         Raises `LeaseLost`. A lease that expired is revived as long as nobody else has come.
         """
-        checked = None if phase is None else self.limits.phase(phase)
-        ttl_ms = self.limits.ttl(ttl_ms)
+        if phase is not None:
+            self.limits.phase(phase)
+        self.limits.ttl(ttl_ms)
         call = orders.call(self.limits, id, token, incarnation, must_hold=True)
-        return self._door.guarded(call, lambda conversation: conversation.renew(phase=checked, ttl_ms=ttl_ms))
+        return self._door.guarded(call, lambda conversation: conversation.renew(phase=phase, ttl_ms=ttl_ms))
 
     def release(self, id: str, *, token: str | None, incarnation: int | None = None) -> Answer[Conversation]:
         """End the turn without a word about how it went. Raises `LeaseLost`, but not for a repeat."""
@@ -345,19 +350,15 @@ class Store(Reads):
         Raises `LeaseLost`, with `outcome` and `ended_at` where the turn ended otherwise, and `InputsPending` with
         `unless_inputs` while inputs wait, the lease kept.
         """
-        orders.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
+        self.limits.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
+        if usage is not None:
+            self.limits.json_object(usage, "$.usage")
         drafts = prepare_all(messages, self.limits)
-        usage_json = None if usage is None else self.limits.json_object(usage, "$.usage")
         call = orders.call(self.limits, id, token, incarnation, must_hold=True)
-        digest = repeats.finish_digest(drafts, outcome, usage_json)
+        digest = repeats.finish_digest(drafts, outcome, usage)
         repeat = call.token_hash and repeats.finished(call.token_hash, digest, drafts)
-
-        def change(conversation: GuardedConversation) -> Finished:
-            return conversation.finish(
-                drafts, outcome=outcome, usage=usage_json, unless_inputs=unless_inputs, end_digest=digest
-            )
-
-        return self._door.guarded(call, change, repeat or None)
+        options: dict[str, Any] = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs}
+        return self._door.guarded(call, lambda conversation: conversation.finish(drafts, **options), repeat or None)
 
     def interrupt(
         self,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sessionstore import statements
+from sessionstore import jsontext, statements
 from sessionstore.database import Transaction
 from sessionstore.drafts import Prepared
 from sessionstore.errors import LeaseLost, MessageDeleted, MessageExists, MessageQueued
@@ -21,6 +21,7 @@ class Turn(NamedTuple):
     acquired_at: int
     ended_at: int | None
     outcome: Outcome | None
+    begin_digest: str | None
     end_digest: str | None
 
 
@@ -91,12 +92,9 @@ class Stored:
         return found
 
     def sent(self, drafts: Sequence[Prepared], end: int) -> list[Message]:
-        """The messages that a call stored whose last one stands before position `end`: by id, else by place.
-
-        Raises `MessageExists` where other content was stored then, and what `appended` raises.
-        """
+        """The messages of a call that was made before, whose last one stands before position `end`: by id, else by place."""
         if all(draft.named for draft in drafts):
-            found = [self.appended(draft) for draft in drafts]
+            found = (self.message(draft.id) for draft in drafts)
             return [message for message in found if message is not None]
         return self.messages_at(end - len(drafts), end)
 
@@ -113,6 +111,6 @@ def alike(message: Message, draft: Prepared) -> bool:
     return (
         message.role == draft.role
         and message.status == draft.status
-        and message.content_json == draft.content_json
-        and draft.metadata_json in (None, message.metadata_json)
+        and jsontext.same(message.content_json, draft.content_json)
+        and (draft.metadata_json is None or jsontext.same(message.metadata_json, draft.metadata_json))
     )

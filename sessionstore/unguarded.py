@@ -11,9 +11,11 @@ import msgspec
 from sessionstore import burial, forking, jsontext, statements
 from sessionstore.burial import generating
 from sessionstore.drafts import Prepared
+from sessionstore.errors import PreconditionFailed, TokenUsed
 from sessionstore.forking import ForkOrder
 from sessionstore.life import Life, mutation
-from sessionstore.model import Acquired, Children, Conversation, IfBusy, Interruption, Message
+from sessionstore.model import Acquired, Children, Conversation, IfBusy, IfMatch, Interruption, Message
+from sessionstore.stored import Turn
 
 
 class AcquireOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,8 @@ class AcquireOrder(msgspec.Struct, frozen=True, kw_only=True):
     ttl_ms: int
     if_busy: IfBusy
     messages: Sequence[Prepared]
+    begin_digest: str
+    if_match: IfMatch | None
 
 
 class UnguardedConversation(Life):
@@ -50,10 +54,11 @@ class UnguardedConversation(Life):
     def acquire(self, order: AcquireOrder) -> Acquired:
         """Begin a turn, its first messages before it. The same token while its turn lives is the same acquisition.
 
-        Raises `Generating` while somebody else's lease is live, and `LeaseLost` for a token whose turn has ended.
+        Raises `Generating` while somebody else's lease is live, `LeaseLost` for a token whose turn has ended, `TokenUsed` for
+        one that began its turn with other messages, and `PreconditionFailed`.
         """
-        if self.row.lease_token == order.token_hash:
-            return self._acquired_before(order)
+        if self.row.lease_token == order.token_hash and self.row.generation is not None:
+            return self._acquired_before(order, self.stored.turn(self.row.generation))
         if self.stored.turn_of(order.token_hash) is not None:
             raise self.stored.lost(order.token_hash)
         self._make_way(order)
@@ -61,18 +66,19 @@ class UnguardedConversation(Life):
         row = self.transaction.row(
             statements.BEGIN_GENERATION,
             pk=self.row.pk, token_hash=order.token_hash, holder=order.holder, first_position=self.row.next_position,
-            now=self.now,
+            now=self.now, begin_digest=order.begin_digest,
         )  # fmt: skip
         self.begin_generation(row[0], order.token_hash, order.ttl_ms)
         self.repeats = 0
         return self._acquired(order, messages)
 
-    def _acquired_before(self, order: AcquireOrder) -> Acquired:
+    def _acquired_before(self, order: AcquireOrder, turn: Turn) -> Acquired:
+        if turn.begin_digest != order.begin_digest:
+            raise TokenUsed(conversation_id=self.row.id, generation=turn.number)
         self.holds = True
         self.extend_lease()
         self.repeated()
-        first_position = self.stored.turn(self.row.generation or 0).first_position
-        return self._acquired(order, self.stored.sent(order.messages, first_position))
+        return self._acquired(order, self.stored.sent(order.messages, turn.first_position))
 
     def _acquired(self, order: AcquireOrder, messages: list[Message]) -> Acquired:
         row = self.row
@@ -85,12 +91,12 @@ class UnguardedConversation(Life):
         )
 
     def _make_way(self, order: AcquireOrder) -> None:
-        if self.expired:
-            self.end_generation("expired")
-        elif self.live and order.if_busy == "interrupt":
-            self.end_generation("interrupted")
-        elif self.live:
+        if self.live and order.if_busy == "reject":
             raise generating(self)
+        if order.if_match is not None and order.if_match not in ("*", self.tag):
+            raise PreconditionFailed(version=self.row.version)
+        if self.row.generation is not None:
+            self.end_generation("expired" if self.expired else "interrupted")
 
     @mutation
     def interrupt(self, generation: int | None, *, force: bool) -> Interruption:
@@ -108,9 +114,9 @@ class UnguardedConversation(Life):
         return Interruption(conversation=self.view(), state="requested")
 
     @mutation
-    def fork_settled(self, order: ForkOrder, owner: str) -> Conversation:
+    def fork_settled(self, order: ForkOrder) -> Conversation:
         """Copy what stood before the turn that is going on."""
-        return forking.fork(self, order, owner)
+        return forking.fork(self, order)
 
     @mutation
     def delete_by_force(self, children: Children) -> None:

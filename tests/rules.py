@@ -24,7 +24,7 @@ class Turn(NamedTuple):
     token: str
     ttl: int
     expires_at: int
-    first_position: int
+    begun_with: Any
     asked: bool = False
 
     def expired(self, now: int) -> bool:
@@ -251,11 +251,10 @@ def label(state: State, call: Call, _: int) -> Step:
 def acquire(state: State, call: Call, now: int) -> Step:
     turn, token = state.turn, call.token or ""
     if turn is not None and turn.token == token:
-        sent = append(state, call, now)[1]
-        if sent.code not in ("done", "replayed"):
-            return state, sent
+        if turn.begun_with != call.messages:
+            return state, Said("token-used")
         renewed = state._replace(turn=turn._replace(expires_at=now + turn.ttl))
-        return renewed, Said("replayed", -1, sent.messages)
+        return renewed, Said("replayed", -1, shown(find(state, id) for id, *_ in call.messages))
     if any(token == old for old, *_ in state.ended):
         return state, Said("lease-lost")
     if turn is not None and not turn.expired(now) and call.busy == "reject":
@@ -264,7 +263,7 @@ def acquire(state: State, call: Call, now: int) -> Step:
     after, said = append(free, call, now)
     if said.code not in ("done", "replayed"):
         return state, said
-    begun = Turn(token, call.ttl, now + call.ttl, after.next)
+    begun = Turn(token, call.ttl, now + call.ttl, call.messages)
     return after._replace(turn=begun), Said("done", -1, said.messages)
 
 
@@ -285,6 +284,11 @@ def finish(state: State, call: Call, now: int) -> Step:
     after = end(after, "finished", call.messages)
     told = shown(m for id, *_ in call.messages for m in after.messages if m.id == id)
     return after, Said("done", -1, told)
+
+
+def was_truncated(state: State, call: Call) -> Said | None:
+    left = any(call.first < m.position <= call.last and m.status != "deleted" for m in state.messages)
+    return None if left else Said("replayed", state.version)
 
 
 def ended_so(how: str) -> Callable[[State, Call], Said | None]:
@@ -323,6 +327,7 @@ CHANGES: dict[str, Callable[[State, Call, int], Step]] = {
 REPEATS: dict[str, Callable[[State, Call], Said | None]] = {
     "append": appended,
     "put": was_put,
+    "truncate": was_truncated,
     "finish": ended_so("finished"),
     "release": ended_so("released"),
 }

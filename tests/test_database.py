@@ -181,11 +181,107 @@ def test_writers_of_one_process_wait_in_line_and_give_up_in_time(opened: Databas
     assert opened.write(lambda transaction: transaction.row(COUNT)) == (0,)
 
 
+def test_an_interrupt_at_any_moment_leaves_the_store_usable(plain: Store) -> None:
+    """A KeyboardInterrupt at each line of the door, one after the other (found by review)."""
+    import sys
+
+    plain.create("c")
+    plain.append("c", [user("warm")])
+    doors = (Database.write, Database._transact, Database._take_turn, Database._settle, Database._commit, Database._end_turn)
+    code = {door.__code__ for door in doors}
+    lines = 0
+
+    def interrupting(at: int) -> Any:
+        seen = 0
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            nonlocal seen
+            if frame.f_code in code and event == "line":
+                seen += 1
+                if seen == at:
+                    raise KeyboardInterrupt
+            return trace
+
+        return trace
+
+    for at in range(1, 60):
+        sys.settrace(interrupting(at))
+        try:
+            plain.append("c", [user(at)])
+        except KeyboardInterrupt:
+            lines += 1
+        finally:
+            sys.settrace(None)
+        assert plain.append("c", [user("after")]).value[0].content == "after"
+    assert lines > 10
+    assert plain.get("c").message_count == len(texts(plain, "c"))
+
+
+def test_close_inside_a_change_waits_for_its_end(plain: Store, tables: Tables) -> None:
+    plain.create("c")
+
+    def change(conversation: Any) -> None:
+        conversation.append([user("kept")])
+        plain.close()
+
+    plain.transact("c", change)
+    with pytest.raises(errors.Closed):
+        plain.get("c")
+    assert tables.one("SELECT count(*) FROM messages") == 1
+
+
+def test_readers_that_are_all_busy_are_busy(url: str) -> None:
+    opened = Database(url, busy_timeout_ms=100, readers=1)
+    try:
+        with opened.sqlalchemy_reads():
+            with pytest.raises(errors.Busy):
+                opened.read(lambda transaction: transaction.row(COUNT))
+            with pytest.raises(errors.Busy), opened.sqlalchemy_reads():
+                pass
+    finally:
+        opened.close()
+
+
+def test_the_log_is_bounded_by_bytes_and_not_by_commits(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
+    with Store.open(url, clock=clock, synchronous="normal") as store:
+        store.create("c")
+        most = 0
+        for _ in range(20):
+            store.append("c", [user("x" * 4_000_000)])
+            most = max(most, store.database.log_bytes())
+    assert most < 4 * dialect.LOG_LIMIT_BYTES
+
+
+def test_migrations_make_no_checkpoint_of_their_own_on_an_affected_engine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
+    with dialect.migration(url) as connection:
+        assert connection.exec_driver_sql("PRAGMA wal_autocheckpoint").scalar() == 0
+
+
 def test_a_closed_store_refuses_everything(plain: Store) -> None:
     plain.close()
     for call in (lambda: plain.create("x"), lambda: plain.get("x"), plain.check_ready):
         with pytest.raises(errors.Closed):
             call()
+
+
+def test_a_forked_child_cannot_open_the_file_of_its_parent(plain: Store, url: str, tables: Tables) -> None:
+    """It would believe in locks that only the parent has, and lose what it acknowledged (found by review)."""
+    plain.create("c")
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            Store.open(url)
+        except errors.DatabaseUnusable:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    plain.append("c", [user("of the parent")])
+    with Store.open(url) as another:
+        assert texts(another, "c") == ["of the parent"]
 
 
 def test_a_forked_child_does_not_touch_the_connections(plain: Store, tables: Tables) -> None:
@@ -237,7 +333,7 @@ def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoin
             store.append("c", [user("x" * 16_000)])
             most = max(most, store.database.log_bytes())
         assert store.database.integrity() == "ok"
-    assert most < 4 * dialect.WAL_LIMIT_BYTES
+    assert most < 4 * dialect.LOG_LIMIT_BYTES
 
 
 def test_the_settings_are_in_force(plain: Store) -> None:
@@ -317,7 +413,11 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
     "the transcript": (lambda: statements.list_messages(descending=True), "sqlite_autoindex_messages_2"),
     "the list": (
         lambda: statements.list_conversations(generating=None, of_parent=False, containing=False),
-        "ix_conversations_owner_change",
+        "ix_conversations_list",
+    ),
+    "the children": (
+        lambda: statements.list_conversations(generating=None, of_parent=True, containing=False),
+        "ix_conversations_parent_pk",
     ),
     "the generating": (
         lambda: statements.list_conversations(generating=True, of_parent=False, containing=False),
@@ -336,7 +436,7 @@ def test_statements_use_their_index_and_sort_nothing(plain: Store, path: Path, n
     connection.close()
     assert index in plan
     assert "SCAN messages" not in plan
-    assert ("TEMP B-TREE" in plan) == (name == "the generating")
+    assert ("TEMP B-TREE" in plan) == (name in ("the generating", "the children"))
 
 
 def _parameters(sql: str) -> set[str]:

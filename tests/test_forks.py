@@ -2,7 +2,7 @@
 
 import pytest
 
-from sessionstore import Store, errors
+from sessionstore import Store, errors, forking
 from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
 
 
@@ -52,6 +52,26 @@ def test_r5_a_fork_onto_another_conversation_or_past_the_end_writes_nothing(stor
             store.fork("s", "f", through_position=point)
         assert refused.value.path == "$.through_position"
     assert tables.everything() == before
+
+
+def test_a_fork_again_is_recognised_before_its_point_is_judged(store: Store) -> None:
+    """The source may have changed since (found by review)."""
+    store.fork("s", "f", through_position=2)
+    store.delete_message("s", "c")
+    with pytest.raises(errors.ConversationExists) as same:
+        store.fork("s", "f", through_position=2)
+    assert same.value.same
+    store.create("taken")
+    with pytest.raises(errors.ConversationExists):
+        store.fork("s", "taken", through_position=99)
+
+
+def test_a_long_fork_is_copied_piece_by_piece_and_whole(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "COPIED_AT_ONCE", 3)
+    store.append("s", [user(n) for n in range(7)])
+    store.delete_message("s", "d")
+    assert store.fork("s", "f").value.message_count == 10
+    assert texts(store, "f") == texts(store, "s")
 
 
 def test_a_fork_onto_a_deleted_id_is_gone(store: Store) -> None:

@@ -120,6 +120,23 @@ def test_l6_a_user_may_speak_after_the_lease_expired(store: Store, clock: Clock)
     assert last.outcome == "expired"
 
 
+def test_a_guarded_call_of_somebody_else_ends_an_expired_turn_for_good(store: Store, clock: Clock) -> None:
+    store.acquire("c", "w", token=TOKEN, ttl_ms=1000)
+    clock.advance(1001)
+    store.delete_message("c", "hi")
+    assert store.get("c").generation is None
+    with pytest.raises(errors.LeaseLost) as lost:
+        store.renew("c", token=TOKEN)
+    assert lost.value.outcome == "expired"
+
+
+def test_a_partial_reply_becomes_complete_with_the_same_text(store: Store) -> None:
+    store.acquire("c", "w", token=TOKEN)
+    store.put("c", reply("all of it", "r", status="partial"), token=TOKEN)
+    done = store.put("c", reply("all of it", "r"), token=TOKEN)
+    assert (done.replayed, done.value.message.status) == (False, "complete")
+
+
 def test_l7_a_dead_holder_is_taken_over_after_its_time(store: Store, clock: Clock) -> None:
     store.acquire("c", "dead", token=TOKEN, ttl_ms=1000)
     store.put("c", reply("half", "r", status="partial"), token=TOKEN)
@@ -178,8 +195,24 @@ def test_l13_an_acquire_whose_answer_was_lost_is_the_same_turn(store: Store, clo
     assert (again.replayed, again.value.generation, again.value.messages) == (True, 1, first.value.messages)
     assert again.value.expires_at == clock.now + 30_000
     assert texts(store, "c") == ["hi", "q", "no id"]
-    with pytest.raises(errors.MessageExists):
-        store.acquire("c", "w", token=TOKEN, messages=[user("something else", "q")])
+    for other in ([user("something else", "q"), user("no id")], [user("hello")], [user("hello", "new")], []):
+        with pytest.raises(errors.TokenUsed):
+            store.acquire("c", "w", token=TOKEN, messages=other)
+    assert texts(store, "c") == ["hi", "q", "no id"]
+
+
+def test_an_acquire_with_a_precondition_is_judged_in_order(store: Store) -> None:
+    """Own token, ended token, somebody else's lease; only then the precondition (found by review)."""
+    seen = store.get("c").tag
+    store.acquire("c", "w", token=TOKEN, if_match=seen)
+    assert store.acquire("c", "w", token=TOKEN, if_match=seen).replayed
+    with pytest.raises(errors.Generating):
+        store.acquire("c", "v", token=OTHER_TOKEN, if_match=seen)
+    store.release("c", token=TOKEN)
+    with pytest.raises(errors.LeaseLost):
+        store.acquire("c", "w", token=TOKEN, if_match=seen)
+    with pytest.raises(errors.PreconditionFailed):
+        store.acquire("c", "v", token=OTHER_TOKEN, if_match=seen)
 
 
 def test_l14_a_refused_acquire_leaves_no_lease(store: Store) -> None:

@@ -199,6 +199,31 @@ def test_m15_a_truncate_that_comes_twice_keeps_what_came_later(store: Store) -> 
     assert store.truncate("c", after_position=-1, through_position=10**9).value.conversation.message_count == 0
 
 
+def test_a_truncate_repeated_with_its_old_tag_or_while_somebody_generates_is_answered(store: Store) -> None:
+    store.append("c", [user(n) for n in range(3)])
+    seen = store.get("c").tag
+    store.truncate("c", after_position=0, through_position=2, if_match=seen)
+    assert store.truncate("c", after_position=0, through_position=2, if_match=seen).replayed
+    store.acquire("c", "w", token=TOKEN)
+    assert store.truncate("c", after_position=0, through_position=2).replayed
+    with pytest.raises(errors.Generating):
+        store.truncate("c", after_position=-1, through_position=2)
+
+
+def test_the_order_of_keys_makes_no_difference(store: Store) -> None:
+    saved = store.put("c", user({"a": 1, "b": 2}, "m", metadata={"x": 1, "y": 2})).value.message
+    again = store.put("c", user({"b": 2, "a": 1}, "m", metadata={"y": 2, "x": 1}))
+    assert (again.replayed, again.value.message) == (True, saved)
+    assert not store.put("c", user({"a": 1.0, "b": 2}, "m")).replayed
+
+
+def test_a_put_with_other_metadata_is_another_message(store: Store) -> None:
+    store.put("c", user("hi", "m", metadata={"a": 1}))
+    assert store.put("c", user("hi", "m")).replayed
+    changed = store.put("c", user("hi", "m", metadata={"a": 2}))
+    assert (changed.replayed, changed.value.message.metadata) == (False, {"a": 2})
+
+
 @pytest.mark.parametrize("ends", [(-2, 0), (3, 2), (0, 2**70)])
 def test_an_impossible_range_is_refused(store: Store, ends: tuple[int, int]) -> None:
     with pytest.raises(errors.InvalidInput):

@@ -126,9 +126,7 @@ class Clients(RuleBasedStateMachine):
         busy=st.sampled_from(["reject", "interrupt"]),
     )
     def acquire(self, id: str, token: str, life: int | None, messages: Any, ttl: int, busy: str) -> None:
-        turn = self.states[id].turn
-        if turn is None or turn.token != token or not messages:
-            self.play(id, Call("acquire", token, life, messages, ttl=ttl, busy=busy))
+        self.play(id, Call("acquire", token, life, messages, ttl=ttl, busy=busy))
 
     @rule(id=IDS, token=MAYBE_TOKEN, name=st.sampled_from(["renew", "release"]), life=MAYBE_LIFE)
     def renew_or_release(self, id: str, token: str | None, name: str, life: int | None) -> None:

@@ -1,12 +1,14 @@
 """The door: several mutations in one transaction, and every way in which a change can go wrong."""
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
 import pytest
 
-from sessionstore import AsyncStore, GuardedConversation, Store, errors
+from sessionstore import AsyncStore, GuardedConversation, Limits, Store, errors
+from sessionstore.drafts import prepare_all
 from sessionstore.store import UNGUARDED
 from sessionstore.unguarded import UnguardedConversation
 from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
@@ -80,6 +82,85 @@ def test_the_conversation_of_a_change_is_dead_after_it(store: Store) -> None:
     store.transact("c", kept.append)
     with pytest.raises(errors.Dead):
         kept[0].append([user("too late")])
+
+
+def test_the_conversation_of_a_change_that_raised_is_dead_as_well(store: Store, tables: Tables) -> None:
+    """It would write past the lease (found by review)."""
+    kept: list[GuardedConversation] = []
+
+    def change(conversation: GuardedConversation) -> None:
+        kept.append(conversation)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.transact("c", change)
+    store.acquire("c", "w", token=TOKEN)
+    before = tables.everything()
+    calls: list[Any] = [
+        lambda: kept[0].append([user("sneaked in")]),
+        lambda: kept[0].append_all(prepare_all([user("sneaked in")], Limits())),
+        lambda: kept[0].view(),
+    ]
+    for call in calls:
+        with pytest.raises(errors.Dead):
+            call()
+    assert tables.everything() == before
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        lambda c: c.renew(ttl_ms=10**12),
+        lambda c: c.renew(ttl_ms=-5),
+        lambda c: c.renew(phase="\0"),
+        lambda c: c.renew(phase="\ud800"),
+        lambda c: c.finish(outcome="bogus"),
+        lambda c: c.finish(usage="not an object"),
+        lambda c: c.delete_message("\ud800"),
+        lambda c: c.delete_message([]),
+        lambda c: c.label_message("hi", []),
+        lambda c: c.truncate(2**70, 2**70),
+        lambda c: c.truncate(None, 2),
+        lambda c: c.delete("casscade"),
+        lambda c: c.fork("a/b"),
+        lambda c: c.append([{}]),
+        lambda c: c.append(None),
+        lambda c: c.put(None),
+        lambda c: c.put(reply("p", "m", status="lost")),
+    ],
+    ids=str,
+)
+def test_a_mutation_inside_a_change_checks_its_input_too(store: Store, tables: Tables, mutation: Any) -> None:
+    store.acquire("c", "w", token=TOKEN)
+    before = tables.everything()
+    with pytest.raises(errors.InvalidInput):
+        store.transact("c", mutation, token=TOKEN)
+    assert tables.everything() == before
+
+
+def test_a_change_without_the_token_ends_no_turn_and_stores_nothing_partial(store: Store) -> None:
+    calls: list[Any] = [lambda c: c.finish(), lambda c: c.release(), lambda c: c.renew()]
+    for call in calls:
+        with pytest.raises(errors.LeaseLost):
+            store.transact("c", call)
+    with pytest.raises(errors.InvalidInput):
+        store.transact("c", lambda conversation: conversation.put(reply("p", "m", status="partial")))
+
+
+def test_a_caught_refusal_after_a_delete_undoes_the_delete(store: Store) -> None:
+    def change(conversation: GuardedConversation) -> None:
+        conversation.delete()
+        with contextlib.suppress(errors.ConversationDeleted):
+            conversation.append([user("after the end")])
+
+    with pytest.raises(errors.ConversationDeleted):
+        store.transact("c", change)
+    assert texts(store, "c") == ["hi"]
+
+
+def test_a_store_call_on_another_store_inside_a_change_is_refused(plain: Store, url: str) -> None:
+    with Store.open(url) as another, pytest.raises(errors.Nested):
+        plain.transact("c", lambda _: another.get("c"))
 
 
 def test_nothing_follows_a_delete_inside_a_change(store: Store) -> None:

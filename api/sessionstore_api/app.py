@@ -70,7 +70,7 @@ OPERATIONS = [
               answers={204: None}, errors=(*GUARDED, *EXISTING, *TAGGED), headers=MATCHED),
     Operation(method="POST", path=LEASE, handler=leases.acquire_lease, body=requests.AcquireLease,
               answers={201: answers.AcquiredAnswer, 200: answers.AcquiredAnswer},
-              errors=(*GUARDED, *STORED, *TAGGED), headers=("Incarnation", "If-Match")),
+              errors=(*GUARDED, errors.TokenUsed, *STORED, *TAGGED), headers=("Incarnation", "If-Match")),
     Operation(method="GET", path=LEASE, handler=leases.show_lease, headers=("Incarnation",),
               answers={200: answers.LeaseAnswer}, errors=LIFE),
     Operation(method="PATCH", path=LEASE, handler=leases.renew_lease, body=requests.RenewLease,

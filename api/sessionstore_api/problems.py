@@ -23,6 +23,7 @@ STATUS: dict[type[SessionStoreError], int] = {
     errors.ConversationExists: 409,
     errors.Generating: 409,
     errors.LeaseLost: 409,
+    errors.TokenUsed: 409,
     errors.MessageNotFound: 404,
     errors.MessageDeleted: 410,
     errors.MessageExists: 409,

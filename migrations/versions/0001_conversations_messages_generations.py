@@ -73,7 +73,7 @@ def create_conversations() -> None:
         sqlite_strict=True,
     )
     op.create_index("ix_conversations_change", "conversations", ["change"])
-    op.create_index("ix_conversations_owner_change", "conversations", ["owner", "change"])
+    partial_index("ix_conversations_list", "conversations", ["owner", "change"], "deleted_at IS NULL")
     partial_index("uq_conversations_living", "conversations", ["owner", "id"], "deleted_at IS NULL", unique=True)
     partial_index("ix_conversations_tombstones", "conversations", ["owner", "id"], "deleted_at IS NOT NULL")
     partial_index("ix_conversations_parent_pk", "conversations", ["parent_pk"], "parent_pk IS NOT NULL")
@@ -136,6 +136,7 @@ def create_generations() -> None:
         sa.Column("acquired_at", sa.Integer(), nullable=False),
         sa.Column("ended_at", sa.Integer()),
         sa.Column("outcome", sa.Text()),
+        sa.Column("begin_digest", sa.Text()),
         sa.Column("end_digest", sa.Text()),
         sa.Column("usage", sa.Text()),
         sa.Column("metadata", sa.Text()),

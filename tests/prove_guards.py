@@ -1,0 +1,182 @@
+"""Prove that the tests can fail: take one guard out of the product at a time, and see which named tests notice.
+
+    python -m tests.prove_guards [NAME …]     (make prove-guards)
+
+Each mutant is the product with one piece of text replaced, in a copy; a mutant that survives is a missing test.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+COPIED = ("sessionstore", "api", "tests", "migrations", "examples", "docs", "pyproject.toml", "alembic.ini", "README.md")
+CONVERSATIONS, MESSAGES = "tests/test_conversations.py", "tests/test_messages.py"
+LEASES, FORKS, TRANSACT = "tests/test_leases.py", "tests/test_forks.py", "tests/test_transact.py"
+DATABASE, READS, RACES = "tests/test_database.py", "tests/test_reads.py", "tests/races"
+
+
+class Mutant(NamedTuple):
+    """A guard taken out: where, what, what instead, and the tests that are asked."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+def _(name: str, file: str, old: str, new: str, tests: str) -> Mutant:
+    return Mutant(name, f"sessionstore/{file}.py", old, new, tests)
+
+
+MUTANTS = [
+    # The door
+    _("lease check gone", "door", "life.live and not life.holds:\n        return", "False:\n        return", LEASES),
+    _("token compare gone", "door", "and hmac.compare_digest(stored, given)", "", LEASES),
+    _("a wrong token passes", "door", "(call.must_hold or call.token_hash is not None)", "call.must_hold", LEASES),
+    _("must-hold gone", "door", "(call.must_hold or call.token_hash is not None)", "call.token_hash is not None", LEASES),
+    _("incarnation check gone", "door", "call.incarnation not in (None, row.pk)", "False", CONVERSATIONS),
+    _("precondition gone", "door", 'call.if_match is not None and call.if_match not in ("*", life.tag)', "False", CONVERSATIONS),
+    _("repeats not recognised before the lease", "door", "done = repeat(conversation.stored) if", "done = None if", MESSAGES),
+    _("a repeat ends the expired lease", "door", "repeat and (refusal or takeover)", "repeat and refusal", MESSAGES),
+    _("expired lease not ended by others", "door", "        if takeover:", "            if False:", LEASES),
+    _("clock read before the lock", "door", "row, now = self._enter(transaction, call), self._clock()", "row, now = self._enter(transaction, call), began",
+      TRANSACT),
+    _("a save brings a deleted conversation back", "door", "raise missing(transaction, self.owner, call.id)",
+      "give_birth(transaction, Birth(id=call.id, title=None, metadata_json='{}', create_digest='',"
+      " recreate=__import__('sessionstore.creation').creation.newest_tombstone(transaction, self.owner, call.id)),"
+      " self.owner, 1, self._limits); row = living(transaction, self.owner, call.id)", CONVERSATIONS),
+    _("coroutines pass", "door", 'hasattr(result, "__await__")', "False", TRANSACT),
+    # Creation
+    _("tombstone ignored", "creation", "tombstone != birth.recreate and tombstone is not None", "False", CONVERSATIONS),
+    _("any recreate passes", "creation", "tombstone != birth.recreate and", "birth.recreate is None and", CONVERSATIONS),
+    _("recreate of what never was", "creation", "tombstone is None and birth.recreate is not None", "False", CONVERSATIONS),
+    _("create digest compare gone", "creation", "[0] == create_digest)", "[0] is not None)", CONVERSATIONS),
+    _("a dead parent passes", "creation", "    if parent is None:\n        raise missing(transaction, owner, parent_id)\n    return parent.pk",
+      "    return parent.pk if parent else None", CONVERSATIONS),
+    # What is stored
+    _("digest compare gone", "stored", "if digest != draft.digest:", "if False:", MESSAGES),
+    _("deleted messages come back by append", "stored", 'if message.status == "deleted":\n            raise', 'if False:\n            raise', MESSAGES),
+    _("alike without status", "stored", "and message.status == draft.status", "", LEASES + " " + MESSAGES + " tests/test_rules.py"),
+    _("alike without content", "stored", "and message.content_json == draft.content_json", "", MESSAGES),
+    _("alike without metadata", "stored", "and draft.metadata_json in (None, message.metadata_json)", "", MESSAGES),
+    # The life
+    _("version not raised", "life", "else self.row.version + 1", "else self.row.version", CONVERSATIONS),
+    _("position not taken", "life", "row.next_position += 1", "row.next_position += 0", MESSAGES),
+    _("count not kept", "life", "row.message_count += 1", "row.message_count += 0", MESSAGES),
+    _("fence not written", "life", "generation=row.generation if self.holds else None", "generation=None", LEASES),
+    _("the holder does not renew", "life", "        if holds:\n            self.extend_lease()", "", LEASES),
+    _("renewal not written", "life", "elif self._renewed:", "elif False:", LEASES),
+    _("partials outlive their turn", "life", "self.transaction.run(statements.INTERRUPT_PARTIAL", "(lambda *a, **k: 0)(statements.INTERRUPT_PARTIAL", LEASES),
+    _("a caught error is forgotten", "life", "if self.doom is not None:", "if False:", TRANSACT),
+    _("the dead can write", "life", "if not self._alive:", "if False:", TRANSACT),
+    _("life after deletion", "life", "if self.buried:", "if False:", TRANSACT),
+    # Guarded mutations
+    _("partial without a lease", "conversation", 'draft.status == "partial" and not self.holds', "False", TRANSACT),
+    _("complete becomes partial", "conversation", 'there.status == "complete" and draft.status == "partial"', "False", MESSAGES),
+    _("deleted messages are edited", "conversation", 'if message.status == "deleted":', "if False:", MESSAGES),
+    _("message precondition gone", "conversation", "if if_match is not None or only_create:", "if False:", MESSAGES),
+    _("message precondition of delete gone", "conversation", 'if if_match not in (None, "*", there.tag):', "if False:", MESSAGES),
+    _("fence not checked in finish and release", "conversation", "if not self.holds or self.row.generation is None:", "if False:", TRANSACT),
+    _("truncate has no end", "statements", 'm.position <= b("through"), _alive).values', "_alive, b('through') > -9).values", MESSAGES),
+    _("truncate forgets the count", "conversation", "self.row.message_count -= removed", "", MESSAGES),
+    _("delete message forgets the count", "conversation", "self.row.message_count -= 1", "", MESSAGES),
+    # Unguarded
+    _("acquire over a live lease", "unguarded", "        elif self.live:\n            raise generating(self)", "", LEASES),
+    _("token accepted twice", "unguarded", "if self.stored.turn_of(order.token_hash) is not None:", "if False:", LEASES),
+    _("the same token is another turn", "unguarded", "if self.row.lease_token == order.token_hash:", "if False:", LEASES),
+    _("interrupt hits any turn", "unguarded", "or generation not in (None, self.row.generation)", "", LEASES),
+    _("interrupt not left for the holder", "unguarded", "            self.request_interrupt()", "            pass", LEASES),
+    # Repeats
+    _("end digest compare gone", "repeats", "turn is None or turn.end_digest != end_digest", "turn is None", LEASES),
+    _("release repeated as anything", "repeats", "turn is not None and turn.end_digest == RELEASED", "turn is not None", LEASES),
+    _("fork repeat behind the lease", "repeats", "if fork is not None and made_by", "if False and made_by", FORKS),
+    # Burial, forks, rules
+    _("messages outlive the conversation", "burial", "life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)", "", CONVERSATIONS),
+    _("digests outlive the conversation", "burial", "life.transaction.run(statements.FORGET_TURNS, pk=row.pk)", "", CONVERSATIONS),
+    _("a held child does not block", "burial", "if descendant.live and not force:", "if False:", CONVERSATIONS),
+    _("a settled fork takes the turn along", "forking", "if order.settled and life.row.generation is not None:", "if False:", FORKS),
+    _("fork past the end", "forking", "not at or at[0].status", "at and at[0].status", FORKS),
+    _("forks keep partials", "statements", 'case((m.status == "partial", "interrupted"), else_=m.status)', "m.status", FORKS),
+    _("leases never expire", "model", "return expires_at <= now or", "return", LEASES),
+    _("clock steps lock everybody out", "model", " or expires_at > now + ttl_ms + CLOCK_TOLERANCE_MS", "", LEASES),
+    _("tokens stored as they are", "orders", "hashlib.sha256(token.encode()).hexdigest()", "token", LEASES),
+    _("change counter stands still", "statements", "coalesce(max(change), 0) + 1", "coalesce(max(change), 0) + 0", READS),
+    # The database
+    _("BEGIN IMMEDIATE made deferred", "dialect", 'dbapi_connection.execute("BEGIN IMMEDIATE")', 'dbapi_connection.execute("BEGIN")',
+      DATABASE + " " + CONVERSATIONS),
+    _("lost transactions count as committed", "dialect", "if not dbapi_connection.in_transaction:", "if False:", DATABASE),
+    _("swallowed statement errors commit", "database", "if transaction.failed is not None:\n                raise", "if False:\n                raise", DATABASE),
+    _("readers may write", "dialect", '"PRAGMA query_only=ON"', '"PRAGMA query_only=OFF"', DATABASE),
+    _("nested calls pass", "database", 'if getattr(self._inside, "change", False):', "if False:", TRANSACT),
+    _("forked children go on", "database", "if os.getpid() != self._pid:\n            raise Closed", "if False:\n            raise Closed", DATABASE),
+    _("checkpoints run free on a broken engine", "dialect", '"PRAGMA wal_autocheckpoint=0"', '"PRAGMA wal_autocheckpoint=1000"', DATABASE),
+    _("a failed COMMIT stored nothing", "database", "raise OutcomeUnknown from error", "raise known from error", DATABASE),
+    _("after an I/O error work goes on", "database", "            self.refusal = known", "            pass", DATABASE),
+    _("migrations with foreign keys on", "dialect", "foreign_keys=False)", "foreign_keys=True)", "tests/test_migrations.py"),
+    _("migrations leave broken references", "dialect", "            if broken:", "            if False:", "tests/test_migrations.py"),
+]  # fmt: skip
+
+
+def main() -> int:
+    """Try the mutants, two at a time. Answers how many survived."""
+    wanted = set(sys.argv[1:])
+    mutants = [mutant for mutant in MUTANTS if not wanted or mutant.name in wanted]
+    with ThreadPoolExecutor(2) as pool:
+        survived = sum(pool.map(_report, mutants))
+    print(f"{len(mutants) - survived} of {len(mutants)} mutants killed")
+    return min(survived, 1)
+
+
+def _report(mutant: Mutant) -> bool:
+    failed, output = _try(mutant)
+    word = f"killed by {', '.join(failed[:3])}" if failed else "SURVIVED" + output[-2000:]
+    print(f"{mutant.name:45} {word}", flush=True)
+    return not failed
+
+
+def _try(mutant: Mutant) -> tuple[list[str], str]:
+    with tempfile.TemporaryDirectory() as directory:
+        copy = Path(directory)
+        for name in COPIED:
+            source = ROOT / name
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, copy / name, ignore=ignored) if source.is_dir() else shutil.copy(source, copy / name)
+        _mutate(copy / mutant.file, mutant)
+        run = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--no-header",
+            "--maxfail=3",
+            "-p",
+            "no:cacheprovider",
+            *mutant.tests.split(),
+        ]
+        environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}"}
+        done = subprocess.run(run, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    return re.findall(r"^(?:FAILED|ERROR) \S+::([\w]+)", done.stdout, flags=re.MULTILINE), done.stdout
+
+
+def _mutate(file: Path, mutant: Mutant) -> None:
+    text = file.read_text()
+    if text.count(mutant.old) != 1:
+        raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {mutant.file}")
+    if mutant.name == "clock read before the lock":
+        text = text.replace(
+            "        def item(transaction: Transaction) -> Answer[T]:",
+            "        began = self._clock()\n\n        def item(transaction: Transaction) -> Answer[T]:",
+        )
+    file.write_text(text.replace(mutant.old, mutant.new))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
