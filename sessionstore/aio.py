@@ -15,10 +15,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _off_the_loop(method: Callable[Concatenate[Store, P], T]) -> Callable[Concatenate["AsyncStore", P], Awaitable[T]]:
+def _off_the_loop(
+    method: Callable[Concatenate[Store, P], T], *, reading: bool = False
+) -> Callable[Concatenate["AsyncStore", P], Awaitable[T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run(functools.partial(method, self.store, *args, **kwargs))
+        return await self.run(functools.partial(method, self.store, *args, **kwargs), reading=reading)
 
     return call
 
@@ -28,7 +30,9 @@ class AsyncStore:
 
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self._closed = store, False
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore")
+        # Apart, so that no read waits behind writes that wait for the lock.
+        self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-writer")
+        self._readers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-reader")
 
     @classmethod
     async def open(cls, url: str, **options: Any) -> Self:
@@ -40,17 +44,25 @@ class AsyncStore:
         """The limits of this store."""
         return self.store.limits
 
-    async def run(self, action: Callable[[], T]) -> T:
-        """Run something that may wait for the disk, in a thread. It runs to its end even if the caller is cancelled."""
+    async def run(self, action: Callable[[], T], *, reading: bool = False) -> T:
+        """Run something that may wait for the disk, in a thread.
+
+        When the caller is cancelled, what has not begun never will, and what runs, runs to its end.
+        """
         if self._closed:
             raise Closed
-        loop = asyncio.get_running_loop()
-        return await asyncio.shield(loop.run_in_executor(self._threads, action))
+        future = (self._readers if reading else self._writers).submit(action)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.cancel()
+            raise
 
     async def close(self) -> None:
         """Finish the running transactions and close every connection. Later calls raise `Closed`."""
         self._closed = True
-        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self._writers.shutdown)
+        await asyncio.to_thread(self._readers.shutdown)
         await asyncio.to_thread(self.store.close)
 
     async def __aenter__(self) -> Self:
@@ -75,12 +87,12 @@ class AsyncStore:
     release = _off_the_loop(Store.release)
     finish = _off_the_loop(Store.finish)
     interrupt = _off_the_loop(Store.interrupt)
-    get = _off_the_loop(Store.get)
-    conversations = _off_the_loop(Store.conversations)
-    messages = _off_the_loop(Store.messages)
-    message = _off_the_loop(Store.message)
-    leases = _off_the_loop(Store.leases)
-    check_ready = _off_the_loop(Store.check_ready)
+    get = _off_the_loop(Store.get, reading=True)
+    conversations = _off_the_loop(Store.conversations, reading=True)
+    messages = _off_the_loop(Store.messages, reading=True)
+    message = _off_the_loop(Store.message, reading=True)
+    leases = _off_the_loop(Store.leases, reading=True)
+    check_ready = _off_the_loop(Store.check_ready, reading=True)
 
     async def transact(self, id: str, change: Callable[..., T], **options: Any) -> Any:
         """Run several mutations in one transaction, see `Store.transact`. `change` is no coroutine; it runs in a thread."""

@@ -3,7 +3,9 @@
 0 done · 1 refused or failed · 2 wrong usage · 69 database unavailable · 75 busy or being generated, try again
 """
 
+import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,7 +21,14 @@ from sessionstore import migrate as migrations
 from sessionstore.database import Database
 from sessionstore.dialect import path_of
 from sessionstore.doctor import examine
-from sessionstore.errors import DatabaseUnusable, Generating, InvalidInput, SessionStoreError, Unavailable
+from sessionstore.errors import (
+    DatabaseUnusable,
+    Generating,
+    InvalidInput,
+    SchemaBehind,
+    SessionStoreError,
+    Unavailable,
+)
 from sessionstore.model import Conversation, Message
 from sessionstore.settings import Settings
 from sessionstore.store import Store
@@ -95,8 +104,13 @@ def doctor(database: str | None, *, as_json: bool) -> None:
     \b
     Example: sessionstore doctor --json
     """
-    with _store(database) as store:
-        found = examine(store)
+    settings = settings_of(database)
+    options = settings.store_options()
+    opened = Database(settings.database_url, synchronous=options["synchronous"], busy_timeout_ms=options["busy_timeout_ms"])
+    try:
+        found = examine(opened)
+    finally:
+        opened.close()
     verdict = "healthy" if not found["problems"] else "NOT healthy"
     _print(found, "\n".join([*_lines(found), f"This database is {verdict}."]), as_json=as_json)
     if found["problems"]:
@@ -157,7 +171,7 @@ def settings_of(database: str | None, **given: Any) -> Settings:
     except InvalidInput as error:
         raise click.UsageError(str(error)) from error
     said = {name: value for name, value in {"database_url": database, **given}.items() if value is not None}
-    return Settings(**{name: getattr(settings, name) for name in settings.__dataclass_fields__} | said)
+    return dataclasses.replace(settings, **said)
 
 
 def file_of(settings: Settings) -> Path:
@@ -177,9 +191,12 @@ def _revision(settings: Settings) -> str | None:
         return None
     database = Database(settings.database_url)
     try:
+        migrations.verify(database)
+    except SchemaBehind:
         return migrations.current(database)
     finally:
         database.close()
+    return migrations.head()
 
 
 def _pages(store: Store, limit: int, containing: str | None) -> Iterator[Conversation]:
@@ -249,15 +266,23 @@ def _state(conversation: Conversation) -> str:
 
 
 def _conversation_line(conversation: Conversation) -> str:
-    count = f"{conversation.message_count} messages"
-    return "\t".join([conversation.id, _time(conversation.updated_at), count, _state(conversation), conversation.title or ""])
+    count, title = f"{conversation.message_count} messages", _visible(conversation.title or "")
+    return "\t".join([conversation.id, _time(conversation.updated_at), count, _state(conversation), title])
 
 
 def _message_line(message: Message) -> str:
     content = message.content
     text = content if isinstance(content, str) else message.content_json or ""
     status = "" if message.status == "complete" else f" ({message.status})"
-    return f"{message.position}\t{message.role}{status}\t{text.encode(errors='backslashreplace').decode()}"
+    return f"{message.position}\t{message.role}{status}\t{_visible(text)}"
+
+
+def _visible(text: str) -> str:
+    """One line that does nothing to a terminal: control characters and lone surrogates as their escapes."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 def _lease_line(conversation: Conversation) -> str:

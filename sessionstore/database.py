@@ -275,8 +275,13 @@ class Database:
         return self._sqlite.log_bytes()
 
     def settings(self) -> dict[str, Any]:
-        """The settings of the writing connection, as they are in force."""
-        return self.write(lambda transaction: transaction.settings())
+        """The settings that the file itself carries, looked up without touching them, and our own durability."""
+        found = self.read(lambda transaction: transaction.settings())
+        return {**found, "synchronous": self._sqlite.synchronous}
+
+    def check_writable(self) -> None:
+        """Raise `DatabaseUnusable` for a file that we may not write. Takes no lock."""
+        self._sqlite.check_writable()
 
     def integrity(self) -> str:
         """The engine's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""

@@ -89,7 +89,7 @@ class SQLite:
         self.path = path_of(url)
         if not self.path.exists():
             raise DatabaseUnusable(reason=f"there is no database at {self.path}")
-        self._synchronous, self._timeout = synchronous, busy_timeout_ms / 1000
+        self.synchronous, self._timeout = synchronous, busy_timeout_ms / 1000
 
     def write_engine(self) -> Engine:
         """One connection, whose transactions hold the write lock from their first moment."""
@@ -102,7 +102,7 @@ class SQLite:
     def connect_writer(self) -> sqlite3.Connection:
         """A connection that may write, with the settings that durability rests on."""
         connection = _connect(self.path, self._timeout)
-        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        connection.execute(f"PRAGMA synchronous={self.synchronous}")
         connection.execute("PRAGMA secure_delete=ON")
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES // 2}")
         _use_wal(connection, self._timeout)
@@ -132,6 +132,12 @@ class SQLite:
         except FileNotFoundError:
             return 0
 
+    def check_writable(self) -> None:
+        """Raise `DatabaseUnusable` for a file, or a folder for its log, that this user may not write."""
+        for path in (self.path, self.path.parent):
+            if not os.access(path, os.W_OK):
+                raise DatabaseUnusable(reason=f"{path} cannot be written by this user")
+
     def engine(self) -> EngineFacts:
         """Which engine this is. Never touches the disk."""
         return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=engine_fault())
@@ -143,7 +149,7 @@ class SQLite:
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
-SETTINGS = ("journal_mode", "synchronous", "foreign_keys", "wal_autocheckpoint", "secure_delete", "page_size")
+SETTINGS = ("journal_mode", "page_size", "page_count", "freelist_count")
 
 
 @contextmanager

@@ -1,17 +1,18 @@
-"""The doctor: everything about a database that an operator wants to know, and whether it is healthy."""
+"""The doctor: everything about a database that an operator wants to know, and whether it is healthy. It changes nothing."""
 
 from typing import Any
 
 from sessionstore import migrate
+from sessionstore.database import Database
+from sessionstore.errors import DatabaseUnusable, SessionStoreError
 from sessionstore.store import Store
 
-WAL_ALARM_BYTES = 64 * 1024 * 1024
+LOG_ALARM_BYTES = 64 * 1024 * 1024
 
 
-def examine(store: Store) -> dict[str, Any]:
-    """What is known about a store's database. `problems` is empty when it is healthy; `notes` are worth knowing."""
-    database = store.database
-    engine, settings, leases = database.engine(), database.settings(), store.leases()
+def examine(database: Database) -> dict[str, Any]:
+    """What is known about a database. `problems` is empty when it is healthy; `notes` are worth knowing."""
+    engine, settings = database.engine(), database.settings()
     findings: dict[str, Any] = {
         "file": str(database.path),
         "file_bytes": database.path.stat().st_size,
@@ -22,12 +23,26 @@ def examine(store: Store) -> dict[str, Any]:
         "schema_newest": migrate.head(),
         "settings": settings,
         "integrity": database.integrity(),
-        "leases": {
-            "live": sum(1 for conversation in leases if conversation.generation and not conversation.generation.expired),
-            "expired": sum(1 for conversation in leases if conversation.generation and conversation.generation.expired),
-        },
     }
-    return findings | {"problems": list(_problems(findings)), "notes": [engine.fault] if engine.fault else []}
+    checks = (migrate.verify, Database.check_writable)
+    refusals = [str(error) for error in (_refusal(check, database) for check in checks) if error]
+    if not refusals:
+        findings["leases"] = _leases(Store(database))
+    return findings | {"problems": [*refusals, *_problems(findings)], "notes": [engine.fault] if engine.fault else []}
+
+
+def _leases(store: Store) -> dict[str, int]:
+    turns = [conversation.generation for conversation in store.leases() if conversation.generation is not None]
+    expired = sum(turn.expired for turn in turns)
+    return {"live": len(turns) - expired, "expired": expired}
+
+
+def _refusal(check: Any, database: Database) -> SessionStoreError | None:
+    try:
+        check(database)
+    except DatabaseUnusable as error:
+        return error
+    return None
 
 
 def _problems(findings: dict[str, Any]) -> list[str]:
@@ -35,10 +50,9 @@ def _problems(findings: dict[str, Any]) -> list[str]:
     wrong = {
         f"the file is damaged: {findings['integrity']}": findings["integrity"] != "ok",
         f"the journal mode is {settings['journal_mode']}, not wal": settings["journal_mode"] != "wal",
-        "foreign keys are off": not settings["foreign_keys"],
-        "synchronous is below full: the last commits may go with the power": settings["synchronous"] < 2,
+        "synchronous is normal: the last commits may go with the power": settings["synchronous"] != "full",
         f"the write-ahead log has {findings['wal_bytes']} bytes: a reader may be holding it": (
-            findings["wal_bytes"] > WAL_ALARM_BYTES
+            findings["wal_bytes"] > LOG_ALARM_BYTES
         ),
     }
     return [problem for problem, is_so in wrong.items() if is_so]

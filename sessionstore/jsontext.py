@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from sessionstore.errors import InvalidInput, Malformed
@@ -69,37 +69,44 @@ def merge_patch(target: Json, patch: Json) -> Json:
 
 def check(value: Json, path: str, *, depth: int, digits: int) -> None:
     """Refuse what JSON cannot carry, or what lies deeper than `depth` or has more than `digits` digits, with its path."""
-    if isinstance(value, _CONTAINERS):
-        if depth <= 0:
-            raise InvalidInput(reason="The JSON is nested too deeply", path=path)
-        for step, inner in _inside(value, path):
-            if isinstance(inner, str) or inner is None:
-                continue
-            check(inner, path + step, depth=depth - 1, digits=digits)
-    else:
-        _check_scalar(value, path, digits)
+    fault = _fault(value, depth, digits)
+    if fault is not None:
+        reason, steps = fault
+        raise InvalidInput(reason=reason, path=path + "".join(reversed(steps)))
 
 
-def _inside(value: Json, path: str) -> Any:
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise InvalidInput(reason="A JSON object has only strings as keys", path=path)
-        return ((f".{_printable(key)}", inner) for key, inner in value.items())
-    return ((f"[{index}]", inner) for index, inner in enumerate(value))
+def _fault(value: Json, depth: int, digits: int) -> tuple[str, list[str]] | None:
+    """What is wrong, and the steps that lead to it, the last one first."""
+    if isinstance(value, _CONTAINERS) and depth <= 0:
+        return "The JSON is nested too deeply", []
+    if isinstance(value, dict):
+        return _fault_inside(value.items(), depth, digits, ".{}")
+    if isinstance(value, list | tuple):
+        return _fault_inside(enumerate(value), depth, digits, "[{}]")
+    reason = _scalar_fault(value, digits)
+    return None if reason is None else (reason, [])
 
 
-def _check_scalar(value: Json, path: str, digits: int) -> None:
+def _fault_inside(inside: Iterable[tuple[Any, Json]], depth: int, digits: int, step: str) -> tuple[str, list[str]] | None:
+    for key, inner in inside:
+        if step == ".{}" and not isinstance(key, str):
+            return "A JSON object has only strings as keys", []
+        fault = None if isinstance(inner, str) else _fault(inner, depth - 1, digits)
+        if fault is not None:
+            fault[1].append(step.format(_printable(str(key))))
+            return fault
+    return None
+
+
+def _scalar_fault(value: Json, digits: int) -> str | None:
     if value is None or isinstance(value, str | bool):
-        return
+        return None
     if isinstance(value, int):
-        if abs(value) >= 10**digits:
-            raise InvalidInput(reason=f"An integer has at most {digits} digits", path=path)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            raise InvalidInput(reason="A number is too large for an IEEE double, or is none", path=path)
-    else:
-        raise InvalidInput(reason=f"{type(value).__name__} is no JSON value", path=path)
+        # Only an integer that is longer than any machine's is compared with a power of ten.
+        return f"An integer has at most {digits} digits" if value.bit_length() > 63 and abs(value) >= 10**digits else None
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "A number is too large for an IEEE double, or is none"
+    return f"{type(value).__name__} is no JSON value"
 
 
 def _printable(key: str) -> str:

@@ -14,6 +14,25 @@ _ROLE = re.compile(r"[a-z_]+")
 # Cc control, Cs lone surrogates: neither survives every system that an id or a title passes through.
 _REFUSED_CATEGORIES = ("Cc", "Cs")
 LARGEST_NUMBER = 2**62
+DAY_MS = 86_400_000
+# SQLite refuses a search pattern of more than 50,000 bytes, Python an integer of more than 4,300 digits.
+RANGES = {
+    "id_length": (1, 1_000),
+    "title_length": (1, 10_000),
+    "holder_length": (1, 10_000),
+    "phase_length": (0, 10_000),
+    "role_length": (1, 1_000),
+    "token_length": (22, 10_000),
+    "json_depth": (1, 500),
+    "integer_digits": (1, 3_999),
+    "messages_per_call": (1, 100_000),
+    "page": (1, 100_000),
+    "body_bytes": (1, 2**30),
+    "ttl_min_ms": (1, 30 * DAY_MS),
+    "ttl_max_ms": (1, 30 * DAY_MS),
+    "ttl_default_ms": (1, 30 * DAY_MS),
+}
+PAGE_SIZE = 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +53,18 @@ class Limits:
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_default_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        """Refuse a limit that no call could keep, or that the database or the interpreter could not."""
+        for name, (least, most) in RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise InvalidInput(reason=f"Expected {least} to {most}", path=name)
+        if self.ttl_min_ms > self.ttl_max_ms:
+            raise InvalidInput(reason="The shortest time to live is longer than the longest", path="ttl_min_ms")
+
+    def ttl_or_default(self, value: int | None) -> int:
+        """How long a lease lives, checked; without a word, as long as the setting says, within its limits."""
+        return self.ttl(value) or min(max(self.ttl_default_ms, self.ttl_min_ms), self.ttl_max_ms)
 
     def id(self, value: Any, path: str = "$.id") -> str:
         """A conversation's or message's id: it must survive a URL path, a log line and a file name."""
@@ -97,8 +128,10 @@ class Limits:
         if value not in allowed:
             raise InvalidInput(reason=f"Expected one of: {', '.join(allowed)}", path=path)
 
-    def page_size(self, value: int, path: str = "$.limit") -> int:
-        """How many rows a page has."""
+    def page_size(self, value: int | None, path: str = "$.limit") -> int:
+        """How many rows a page has: 50 unless somebody says."""
+        if value is None:
+            return min(PAGE_SIZE, self.page)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.page:
             raise InvalidInput(reason=f"A page has 1 to {self.page} rows", path=path)
         return value

@@ -13,10 +13,11 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
+from sqlalchemy import inspect
 
 from sessionstore.database import Database
 from sessionstore.dialect import migration, path_of
-from sessionstore.errors import DatabaseUnusable, SchemaAhead, SchemaBehind
+from sessionstore.errors import DatabaseUnusable, NotADatabase, SchemaAhead, SchemaBehind
 
 
 def script_location() -> Path:
@@ -43,18 +44,30 @@ def head() -> str:
 def current(database: Database) -> str | None:
     """The revision of a database, or None where there is no schema yet."""
     with database.sqlalchemy_reads() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
+        try:
+            return MigrationContext.configure(connection).get_current_revision()
+        except CommandError as error:
+            raise DatabaseUnusable(reason=f"{database.path} has no one schema version: {error}") from error
 
 
 def verify(database: Database) -> None:
-    """Raise `SchemaBehind` or `SchemaAhead` unless the schema is this version's."""
+    """Raise `SchemaBehind` or `SchemaAhead` unless the schema is this version's, `NotADatabase` for somebody else's file."""
     revision = current(database)
     if revision == head():
         return
+    if revision is None and _is_foreign(database):
+        raise NotADatabase(reason=f"{database.path} is another program's database")
     known = {script.revision for script in scripts().walk_revisions()}
     if revision is None or revision in known:
         raise SchemaBehind(reason=f"the schema of {database.path} is at {revision or 'nothing'}, not at {head()}")
     raise SchemaAhead(reason=f"the schema of {database.path} is at {revision}, which this version does not know")
+
+
+def _is_foreign(database: Database) -> bool:
+    with database.sqlalchemy_reads() as connection:
+        tables = inspect(connection).get_table_names()
+    # Ours has at least Alembic's table, also when another process has made it only just now.
+    return bool(tables) and "alembic_version" not in tables
 
 
 def upgrade(url: str, revision: str = "head", *, busy_timeout_ms: int = 60_000) -> bool:

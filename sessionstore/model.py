@@ -36,7 +36,8 @@ class Tag(NamedTuple):
         """The tag of a text like `12-7`, or None."""
         incarnation, dash, version = text.partition("-")
         decimal = dash and all(part.isascii() and part.isdigit() and len(part) < 19 for part in (incarnation, version))
-        return cls(int(incarnation), int(version)) if decimal else None
+        tag = cls(int(incarnation), int(version)) if decimal else None
+        return tag if str(tag) == text else None
 
 
 IfMatch = Tag | Literal["*"]

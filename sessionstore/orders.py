@@ -78,7 +78,7 @@ def acquire(
         holder=limits.holder(holder),
         token=token,
         token_hash=hash_token(token),
-        ttl_ms=limits.ttl(ttl_ms) or limits.ttl_default_ms,
+        ttl_ms=limits.ttl_or_default(ttl_ms),
         if_busy=if_busy,
         messages=drafts,
         begin_digest=jsontext.digest("acquire", identity(drafts)),

@@ -47,7 +47,7 @@ class Reads:
         parent_id: str | None = None,
         containing: str | None = None,
         before: int | None = None,
-        limit: int = 50,
+        limit: int | None = None,
     ) -> ConversationPage:
         """A page of conversations, the latest change first. Pass a page's `next` as `before` for the one after it.
 
@@ -56,7 +56,8 @@ class Reads:
         statement = statements.list_conversations(
             generating=generating, of_parent=parent_id is not None, containing=containing is not None
         )
-        asked: dict[str, Any] = {"owner": self._owner, "count": self.limits.page_size(limit) + 1}
+        count = self.limits.page_size(limit)
+        asked: dict[str, Any] = {"owner": self._owner, "count": count + 1}
         asked["before"] = END if before is None else self.limits.number(before, "$.before")
         if parent_id is not None:
             asked["parent_id"] = self.limits.id(parent_id, "$.parent_id")
@@ -69,8 +70,8 @@ class Reads:
             timed = asked if generating is None else {**asked, "now": now}
             change = transaction.row(statements.NEWEST_CHANGE)[0]
             rows = transaction.rows(statement, **timed)
-            shown = rows[:limit]
-            following = shown[-1][-1] if len(rows) > limit else None
+            shown = rows[:count]
+            following = shown[-1][-1] if len(rows) > count else None
             return ConversationPage(items=[conversation_of(row, now) for row in shown], next=following, change=change)
 
         return self.database.read(look)
@@ -82,7 +83,7 @@ class Reads:
         after: int | None = None,
         before: int | None = None,
         order: Order = "asc",
-        limit: int = 50,
+        limit: int | None = None,
         incarnation: int | None = None,
     ) -> Page[Message]:
         """A page of the transcript between two positions.
@@ -131,6 +132,7 @@ class Reads:
     def check_ready(self) -> Engine:
         """What the store runs on. Raises what keeps it from working: a child of `Unavailable` or `DatabaseUnusable`."""
         migrate.verify(self.database)
+        self.database.check_writable()
         return self.database.engine()
 
     def _living(self, transaction: Transaction, id: str, incarnation: int | None) -> int:

@@ -40,10 +40,18 @@ class Settings:
         """Read the environment. Raises `InvalidInput` that names the variable."""
         own = {f.name: value for f in fields(cls) if f.name != "limits" and (value := _read(f, environment)) is not None}
         limits = {f.name: value for f in fields(Limits) if (value := _read(f, environment)) is not None}
-        settings = cls(**own, limits=Limits(**limits))
-        if settings.synchronous not in ("full", "normal"):
-            raise InvalidInput(reason="Expected full or normal", path=f"{PREFIX}SYNCHRONOUS")
-        return settings
+        try:
+            return cls(**own, limits=Limits(**limits))
+        except InvalidInput as error:
+            raise InvalidInput(reason=error.reason, path=variable(error.path)) from None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be. Raises `InvalidInput` that names the setting."""
+        for name, most in (("port", 65_535), ("busy_timeout_ms", 3_600_000), ("shutdown_seconds", 86_400)):
+            if not 0 <= getattr(self, name) <= most:
+                raise InvalidInput(reason=f"Expected 0 to {most}", path=name)
+        if self.synchronous not in ("full", "normal"):
+            raise InvalidInput(reason="Expected full or normal", path="synchronous")
 
     def store_options(self) -> dict[str, Any]:
         """What `Store.open` takes of it."""
@@ -61,4 +69,4 @@ def _read(setting: Field[Any], environment: Mapping[str, str]) -> Any:
         return text
     if not (text.isascii() and text.isdigit()):
         raise InvalidInput(reason="Expected a whole number", path=variable(setting.name))
-    return int(text)
+    return int(text[:20])

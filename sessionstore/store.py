@@ -317,6 +317,7 @@ class Store(Reads):
         phase: str | None = None,
         ttl_ms: int | None = None,
         incarnation: int | None = None,
+        if_match: IfMatch | None = None,
     ) -> Answer[Renewed]:
         """Keep the lease for another time to live, which `ttl_ms` changes, and say in `phase` what the turn is doing.
 
@@ -325,12 +326,14 @@ class Store(Reads):
         if phase is not None:
             self.limits.phase(phase)
         self.limits.ttl(ttl_ms)
-        call = orders.call(self.limits, id, token, incarnation, must_hold=True)
+        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True)
         return self._door.guarded(call, lambda conversation: conversation.renew(phase=phase, ttl_ms=ttl_ms))
 
-    def release(self, id: str, *, token: str | None, incarnation: int | None = None) -> Answer[Conversation]:
+    def release(
+        self, id: str, *, token: str | None, incarnation: int | None = None, if_match: IfMatch | None = None
+    ) -> Answer[Conversation]:
         """End the turn without a word about how it went. Raises `LeaseLost`, but not for a repeat."""
-        call = orders.call(self.limits, id, token, incarnation, must_hold=True)
+        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True)
         repeat = call.token_hash and repeats.released(call.token_hash)
         return self._door.guarded(call, lambda conversation: conversation.release(), repeat or None)
 
@@ -344,6 +347,7 @@ class Store(Reads):
         usage: dict[str, Any] | None = None,
         unless_inputs: bool = False,
         incarnation: int | None = None,
+        if_match: IfMatch | None = None,
     ) -> Answer[Finished]:
         """Put the last messages and end the turn, both or neither. The same call again gets the answer again.
 
@@ -354,7 +358,7 @@ class Store(Reads):
         if usage is not None:
             self.limits.json_object(usage, "$.usage")
         drafts = prepare_all(messages, self.limits)
-        call = orders.call(self.limits, id, token, incarnation, must_hold=True)
+        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True)
         digest = repeats.finish_digest(drafts, outcome, usage)
         repeat = call.token_hash and repeats.finished(call.token_hash, digest, drafts)
         options: dict[str, Any] = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs}

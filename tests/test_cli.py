@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from sessionstore import Store, cli, settings
+from sessionstore import Limits, Store, cli, errors, settings
 from sessionstore.cli import main
 from tests.conftest import TOKEN, Clock, reply, user
 
@@ -54,6 +54,7 @@ def test_doctor_finds_a_healthy_database_healthy(run: Any) -> None:
     assert (found["integrity"], found["problems"], found["schema"]) == ("ok", [], found["schema_newest"])
     assert found["engine"].startswith("SQLite")
     assert {"wal_bytes", "file_bytes", "settings", "leases", "engine_fault"} <= set(found)
+    assert (found["settings"]["journal_mode"], found["settings"]["synchronous"]) == ("wal", "full")
     assert "This database is healthy." in run("doctor").stdout
 
 
@@ -64,8 +65,71 @@ def test_doctor_finds_a_damaged_database_unhealthy(run: Any, path: Path, plain: 
     with path.open("r+b") as file:
         file.seek(size // 2)
         file.write(b"\xff" * 8192)
-    damaged = CliRunner().invoke(main, ["doctor", "--database", f"sqlite:///{path}"])
-    assert damaged.exit_code in (1, cli.EX_UNAVAILABLE)
+    damaged = CliRunner().invoke(main, ["doctor", "--json", "--database", f"sqlite:///{path}"])
+    assert damaged.exit_code == 1
+    assert "the file is damaged" in json.loads(damaged.stdout)["problems"][0]
+
+
+def test_doctor_reports_what_is_wrong_and_mends_nothing(run: Any, path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode=DELETE")
+    connection.close()
+    before = path.read_bytes()
+    found = json.loads(run("doctor", "--json").stdout)
+    assert found["problems"] == ["the journal mode is delete, not wal"]
+    assert path.read_bytes() == before
+    normal = CliRunner(env={"SESSIONSTORE_SYNCHRONOUS": "normal"}).invoke(main, ["doctor", "--database", f"sqlite:///{path}"])
+    assert (normal.exit_code, "synchronous is normal" in normal.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("revision", ["from the future", None])
+def test_doctor_reports_a_wrong_schema_as_a_problem(run: Any, path: Path, revision: str | None) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "UPDATE alembic_version SET version_num = ?" if revision else "DELETE FROM alembic_version",
+        (revision,) * bool(revision),
+    )
+    connection.commit()
+    connection.close()
+    refused = run("doctor", "--json")
+    assert (refused.exit_code, len(json.loads(refused.stdout)["problems"])) == (1, 1)
+    assert run("migrate", "--dry-run").exit_code == (cli.EX_UNAVAILABLE if revision else 0)
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    other = tmp_path / "other.db"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE messages (mine)")
+    connection.commit()
+    connection.close()
+    before = other.read_bytes()
+    for command in ("migrate", "serve", "conversations"):
+        refused = CliRunner().invoke(main, [command, "--database", f"sqlite:///{other}"])
+        assert (refused.exit_code, "another program's database" in refused.stderr) == (cli.EX_UNAVAILABLE, True)
+    assert other.read_bytes() == before
+
+
+def test_two_schema_versions_are_one_clear_line(run: Any, path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("INSERT INTO alembic_version VALUES ('another')")
+    connection.commit()
+    connection.close()
+    refused = run("conversations")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (cli.EX_UNAVAILABLE, 1)
+
+
+def test_a_transcript_does_nothing_to_the_terminal(run: Any, plain: Store) -> None:
+    plain.create("c", messages=[user("\x1b]0;pwned\x07 two\nlines \ud800 grüße")])
+    assert run("show", "c").stdout.splitlines()[1] == "0\tuser\t\\x1b]0;pwned\\x07 two\\nlines \\ud800 grüße"
+
+
+def test_long_lists_and_transcripts_are_shown_whole(run: Any, plain: Store) -> None:
+    plain.create("long", messages=[user(n) for n in range(1000)])
+    plain.append("long", [user(n) for n in range(5)])
+    assert len(lines(run("show", "long", "--json"))) == 1006
+    for n in range(60):
+        plain.create(f"c{n}")
+    assert len(lines(run("conversations", "--json", "--limit", "60"))) == 60
 
 
 def test_conversations_show_leases(run: Any, plain: Store, clock: Clock) -> None:
@@ -123,8 +187,26 @@ def test_the_default_database_is_in_the_users_data_directory(monkeypatch: pytest
 def test_settings_refuse_what_they_do_not_know() -> None:
     with pytest.raises(Exception, match="SESSIONSTORE_SYNCHRONOUS"):
         settings.Settings.from_environment({"SESSIONSTORE_SYNCHRONOUS": "off"})
+    for name, value in (
+        ("PORT", "70000"),
+        ("BUSY_TIMEOUT_MS", "9" * 15),
+        ("TTL_MAX_MS", "9" * 40),
+        ("PAGE", "0"),
+        ("TTL_MIN_MS", "9999999"),
+    ):
+        with pytest.raises(errors.InvalidInput) as refused:
+            settings.Settings.from_environment({f"SESSIONSTORE_{name}": value})
+        assert refused.value.path == f"SESSIONSTORE_{name}"
     found = settings.Settings.from_environment({"SESSIONSTORE_BODY_BYTES": "1000", "SESSIONSTORE_SYNCHRONOUS": "normal"})
     assert (found.limits.body_bytes, found.synchronous) == (1000, "normal")
+
+
+def test_small_limits_still_leave_a_usable_store(url: str, clock: Clock) -> None:
+    with Store.open(url, clock=clock, limits=Limits(page=20, ttl_max_ms=5000)) as store:
+        for n in range(21):
+            store.create(f"c{n}")
+        assert len(store.conversations().items) == 20
+        assert store.acquire("c0", "w").value.expires_at == clock.now + 5000
 
 
 def test_serve_says_what_it_needs_when_the_extra_is_missing(tmp_path: Path) -> None:

@@ -326,8 +326,8 @@ def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoin
 ) -> None:
     monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
     with Store.open(url, clock=clock, synchronous="normal") as store:
-        assert store.database.settings()["wal_autocheckpoint"] == 0
         store.create("c")
+        assert dialect.setting(store.database._writer, "wal_autocheckpoint") == 0
         most = 0
         for _ in range(1200):
             store.append("c", [user("x" * 16_000)])
@@ -337,9 +337,11 @@ def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoin
 
 
 def test_the_settings_are_in_force(plain: Store) -> None:
-    pragmas = plain.database.settings()
-    assert (pragmas["journal_mode"], pragmas["synchronous"], pragmas["foreign_keys"]) == ("wal", 2, 1)
-    assert pragmas["secure_delete"] == 1
+    asked = {"synchronous": 2, "foreign_keys": 1, "secure_delete": 1, "journal_mode": "wal"}
+    plain.create("c")
+    writer = plain.database._writer
+    assert {name: dialect.setting(writer, name) for name in asked} == asked
+    assert plain.database.settings()["synchronous"] == "full"
 
 
 def test_a_file_that_we_make_is_private(tmp_path: Path, clock: Clock) -> None:

@@ -7,6 +7,7 @@ from typing import TypedDict
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -16,12 +17,12 @@ from sessionstore.errors import SessionStoreError
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
 from sessionstore_api import answers, conversations, leases, messages, problems, requests, service
+from sessionstore_api.addresses import StrictAddresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
 from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation, Resource
 
-HELD = ("Lease-Token", "Incarnation")
-MATCHED = (*HELD, "If-Match")
+MATCHED = ("Lease-Token", "Incarnation", "If-Match")
 STORED = (errors.MessageDeleted, errors.MessageExists, errors.MessageQueued)
 PUT = (errors.MessageDeleted, errors.MessageQueued, errors.MessageComplete)
 EXISTING = (errors.MessageNotFound, errors.MessageDeleted, errors.MessageQueued)
@@ -74,11 +75,12 @@ OPERATIONS = [
     Operation(method="GET", path=LEASE, handler=leases.show_lease, headers=("Incarnation",),
               answers={200: answers.LeaseAnswer}, errors=LIFE),
     Operation(method="PATCH", path=LEASE, handler=leases.renew_lease, body=requests.RenewLease,
-              answers={200: answers.RenewedAnswer}, errors=(*LIFE, *LEASED), headers=HELD),
+              answers={200: answers.RenewedAnswer}, errors=(*LIFE, *LEASED, *TAGGED), headers=MATCHED),
     Operation(method="DELETE", path=LEASE, handler=leases.release_lease,
-              answers={204: None}, errors=(*LIFE, *LEASED), headers=HELD),
+              answers={204: None}, errors=(*LIFE, *LEASED, *TAGGED), headers=MATCHED),
     Operation(method="POST", path=LEASE + "/finish", handler=leases.finish_turn, body=requests.FinishTurn,
-              answers={200: answers.ConversationMessages}, errors=(*LIFE, *LEASED, *PUT, errors.InputsPending), headers=HELD),
+              answers={200: answers.ConversationMessages}, errors=(*LIFE, *LEASED, *PUT, errors.InputsPending, *TAGGED),
+              headers=MATCHED),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),
     Operation(method="GET", path="/healthz", handler=service.healthz, answers={200: answers.Health}),
     Operation(method="GET", path="/readyz", handler=service.readyz, answers={200: answers.Readiness}),
@@ -104,7 +106,12 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = s
         async with await AsyncStore.open(chosen.database_url, migrate_first=True, clock=clock, **options) as store:
             yield {"store": store}
 
-    app = Starlette(routes=routes(chosen.limits.body_bytes), lifespan=lifespan, exception_handlers=EXCEPTION_HANDLERS)
+    app = Starlette(
+        routes=routes(chosen.limits.body_bytes),
+        middleware=[Middleware(StrictAddresses)],
+        lifespan=lifespan,
+        exception_handlers=EXCEPTION_HANDLERS,
+    )
     app.router.redirect_slashes = False
     app.state.openapi = openapi_document(OPERATIONS)
     app.state.docs = docs_page(app.state.openapi)

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+import re
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
@@ -121,7 +122,7 @@ def decode_query(request: Request, kind: type[Q]) -> Q:
     query = dict(pairs)
     if len(query) != len(pairs):
         raise InvalidInput(reason="A query parameter stands twice", path="?")
-    return _convert(query, kind, strict=False, root="?")
+    return _convert(_typed(kind, query), kind, root="?")
 
 
 def answer(
@@ -147,13 +148,13 @@ def answer(
     return Response(content, status, headers, None if body is None else "application/json")
 
 
-def encode_cursor(*parts: Any) -> str:
-    """An opaque cursor."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(parts)).rstrip(b"=").decode()
+def encode_cursor(cursor: msgspec.Struct | None) -> str | None:
+    """An opaque cursor, or none."""
+    return None if cursor is None else base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, kind: type[B]) -> B:
-    """The parts of a cursor. Raises `Malformed` for one that was not made here."""
+    """The cursor. Raises `Malformed` for one that was not made here."""
     try:
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         return msgspec.json.decode(raw, type=kind)
@@ -196,10 +197,27 @@ def _all_optional(kind: type[Any]) -> bool:
     return all(not field.required for field in msgspec.structs.fields(kind))
 
 
-def _convert(value: Any, kind: type[B], *, strict: bool = True, root: str = "$") -> B:
+def _convert(value: Any, kind: type[B], *, root: str = "$") -> B:
     try:
-        return msgspec.convert(value, kind, strict=strict)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at ")
         at = path.strip("`").replace("$.", root + ("." if root == "$" else ""), 1)
         raise InvalidInput(reason=reason.replace("`", "'"), path=at or root) from None
+    except UnicodeEncodeError:
+        raise InvalidInput(reason="Lone surrogates are refused", path=root) from None
+
+
+def _typed(kind: type[Any], query: dict[str, str]) -> dict[str, Any]:
+    """Numbers and truth values as what they are, where a parameter is one; anything else stays a text."""
+    known = {field.name: str(field.type) for field in msgspec.structs.fields(kind)}
+    typed: dict[str, Any] = dict(query)
+    for name, text in query.items():
+        if "bool" in known.get(name, ""):
+            typed[name] = {"true": True, "false": False}.get(text, text)
+        elif "int" in known.get(name, "") and _INTEGER.fullmatch(text):
+            typed[name] = int(text)
+    return typed
+
+
+_INTEGER = re.compile("-?(0|[1-9][0-9]{0,30})")

@@ -9,6 +9,7 @@ from sessionstore_api.answers import ConversationAnswer, ConversationMessages, C
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
 from sessionstore_api.rendering import conversation_body, message_bodies
 from sessionstore_api.requests import (
+    ConversationsCursor,
     ConversationsQuery,
     CreateConversation,
     DeleteQuery,
@@ -41,16 +42,19 @@ async def create_conversation(call: Call[CreateConversation, NoQuery]) -> Respon
 async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     """List conversations, the latest change first.
 
-    A conversation that changes while you page moves to the front: `change` is the newest change as of this page.
+    A conversation that changes while you page moves to the front: `change` is the newest change as of the first page.
     """
     query = call.query
-    before = None if query.cursor is None else decode_cursor(query.cursor, tuple[int])[0]
+    cursor = None if query.cursor is None else decode_cursor(query.cursor, ConversationsCursor)
+    before = None if cursor is None else cursor.before
     page = await call.store.conversations(
         generating=query.generating, parent_id=query.parent_id, containing=query.q, before=before, limit=query.limit
     )
     data = [conversation_body(conversation) for conversation in page.items]
-    cursor = None if page.next is None else encode_cursor(page.next)
-    return answer(200, ConversationsPage(data=data, next_cursor=cursor, change=page.change))
+    # As of the first page: whoever follows the changes from there misses nothing that moved meanwhile.
+    change = page.change if cursor is None else cursor.change
+    following = None if page.next is None else ConversationsCursor(page.next, change)
+    return answer(200, ConversationsPage(data=data, next_cursor=encode_cursor(following), change=change))
 
 
 async def get_conversation(call: Call[None, NoQuery]) -> Response:

@@ -13,7 +13,9 @@ def doc(about: str, **schema: Any) -> Meta:
     return Meta(description=about, extra_json_schema=schema)
 
 
-ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": 200, "pattern": "^[^/\\\\\\s\\u0000-\\u001f\\u007f-\\u009f]+$"}
+_INSIDE, _OUTSIDE = r"[^/\\\u0000-\u001f\u007f-\u009f]", r"[^\s/\\\u0000-\u001f\u007f-\u009f]"
+ID_PATTERN = f"^{_OUTSIDE}({_INSIDE}*{_OUTSIDE})?$"
+ID_SCHEMA: dict[str, Any] = {"minLength": 1, "maxLength": 200, "pattern": ID_PATTERN}
 TOKEN_SCHEMA: dict[str, Any] = {"minLength": 22, "maxLength": 200, "pattern": "^[\\u0021-\\u007e]+$"}
 
 Id = Annotated[str, doc("1 to 200 characters; no control characters, '/' or '\\'; white space only inside", **ID_SCHEMA)]

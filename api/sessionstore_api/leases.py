@@ -49,7 +49,9 @@ async def show_lease(call: Call[None, NoQuery]) -> Response:
 
 async def renew_lease(call: Call[RenewLease, NoQuery]) -> Response:
     """Keep the lease for another time to live, and say what the turn is doing."""
-    done = await call.store.renew(call.id, phase=call.body.phase, ttl_ms=call.body.ttl_ms, **call.claims)
+    done = await call.store.renew(
+        call.id, phase=call.body.phase, ttl_ms=call.body.ttl_ms, if_match=call.if_match, **call.claims
+    )
     turn = done.value
     content = RenewedAnswer(
         generation=turn.generation,
@@ -62,7 +64,7 @@ async def renew_lease(call: Call[RenewLease, NoQuery]) -> Response:
 
 async def release_lease(call: Call[None, NoQuery]) -> Response:
     """End the turn without a word about how it went. What is still partial becomes interrupted."""
-    done = await call.store.release(call.id, **call.claims)
+    done = await call.store.release(call.id, if_match=call.if_match, **call.claims)
     return answer(204, None, done)
 
 
@@ -75,6 +77,7 @@ async def finish_turn(call: Call[FinishTurn, NoQuery]) -> Response:
         outcome=body.outcome,
         usage=body.usage,
         unless_inputs=body.unless_inputs,
+        if_match=call.if_match,
         **call.claims,
     )
     ended = done.value.conversation

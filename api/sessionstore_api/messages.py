@@ -3,11 +3,11 @@
 from starlette.responses import Response
 
 from sessionstore import Draft
-from sessionstore.errors import InvalidInput
+from sessionstore.errors import ConversationDeleted, InvalidInput
 from sessionstore_api.answers import MessagesAnswer, MessagesPage
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
 from sessionstore_api.rendering import message_bodies, message_body
-from sessionstore_api.requests import AppendMessages, LabelMessage, MessagesQuery, NoQuery, PutMessage
+from sessionstore_api.requests import AppendMessages, LabelMessage, MessagesCursor, MessagesQuery, NoQuery, PutMessage
 
 
 async def append_messages(call: Call[AppendMessages, NoQuery]) -> Response:
@@ -22,15 +22,18 @@ async def list_messages(call: Call[None, MessagesQuery]) -> Response:
     query = call.query
     after, before, incarnation = query.after, query.before, call.incarnation
     if query.cursor is not None:
-        incarnation, order, position = decode_cursor(query.cursor, tuple[int, str, int])
-        if order != query.order:
+        cursor = decode_cursor(query.cursor, MessagesCursor)
+        incarnation, position = cursor.incarnation, cursor.position
+        if call.incarnation not in (None, incarnation):
+            raise ConversationDeleted(conversation_id=call.id, incarnation=incarnation)
+        if cursor.order != query.order:
             raise InvalidInput(reason="The cursor belongs to a list in the other order", path="?cursor")
-        after, before = (position, before) if order == "asc" else (after, position)
+        after, before = (position, before) if query.order == "asc" else (after, position)
     page = await call.store.messages(
         call.id, after=after, before=before, order=query.order, limit=query.limit, incarnation=incarnation
     )
-    cursor = None if page.next is None else encode_cursor(page.items[0].incarnation, query.order, page.next)
-    return answer(200, MessagesPage(data=message_bodies(page.items), next_cursor=cursor))
+    following = None if page.next is None else MessagesCursor(page.items[0].incarnation, query.order, page.next)
+    return answer(200, MessagesPage(data=message_bodies(page.items), next_cursor=encode_cursor(following)))
 
 
 async def put_message(call: Call[PutMessage, NoQuery]) -> Response:

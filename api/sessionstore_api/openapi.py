@@ -21,7 +21,10 @@ HEADERS = {
     "If-Match": ("The ETag that you have seen, or *; another state is 412", {"type": "string", "pattern": '^(\\*|"[^"]*")$'}),
     "If-None-Match": ("*: create, never replace", {"type": "string", "enum": ["*"]}),
 }
+RETRY_AFTER = {"Retry-After": {"description": "Seconds until it may be worth to try again", "schema": {"type": "string"}}}
 ANSWER_HEADERS = {
+    "ETag": ("The state of what is answered, for If-Match", {"type": "string"}),
+    "Location": ("Where the new conversation is", {"type": "string"}),
     "Idempotent-Replayed": ("true: it had been done before", {"type": "string", "enum": ["true"]}),
     "Interrupt-Requested": ("To the holder: whether to stop", {"type": "string", "enum": ["true", "false"]}),
     "Queued-Inputs": ("To the holder: how many inputs wait", {"type": "string"}),
@@ -70,7 +73,8 @@ def _operation(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any
     }
     if operation.body is not None:
         required = any(field.required for field in msgspec.structs.fields(operation.body))
-        content = {"application/json": {"schema": schema_of[operation.body]}}
+        kinds = ("application/json", "application/merge-patch+json") if operation.method == "PATCH" else ("application/json",)
+        content = {kind: {"schema": schema_of[operation.body]} for kind in kinds}
         described["requestBody"] = {"required": required, "content": content}
     return described
 
@@ -108,10 +112,11 @@ def _answer(status: int, kind: Any, operation: Operation, schema_of: dict[Any, A
         response["content"] = {kind: {"schema": {}}}
     elif kind is not None:
         response["content"] = {"application/json": {"schema": schema_of[kind]}}
-    if operation.method != "GET":
-        response["headers"] = {
-            name: {"description": about, "schema": schema} for name, (about, schema) in ANSWER_HEADERS.items()
-        }
+    response["headers"] = {
+        name: {"description": about, "schema": schema}
+        for name, (about, schema) in ANSWER_HEADERS.items()
+        if operation.method != "GET" or (name == "ETag" and operation.headers)
+    }
     return response
 
 

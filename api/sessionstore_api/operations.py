@@ -1,5 +1,6 @@
 """An operation is one method on one path: what it takes, what it answers, how it can fail. Routes and OpenAPI come from it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -58,7 +59,14 @@ class Resource:
         """Decode, handle, answer."""
         request = Request(scope, receive)
         operation = self.operations["GET" if request.method == "HEAD" else request.method]
-        body = await decode_body(request, operation.body, self._body_limit)
+        try:
+            body = await decode_body(request, operation.body, self._body_limit)
+        except asyncio.CancelledError:
+            raise errors.Closed from None
         call = Call(request, body, decode_query(request, operation.query))
-        response = await operation.handler(call)
+        try:
+            response = await operation.handler(call)
+        except asyncio.CancelledError:
+            # The server stops, and its patience is at an end; what was begun goes on without us.
+            raise (errors.Closed if operation.method == "GET" else errors.OutcomeUnknown) from None
         await response(scope, receive, send)

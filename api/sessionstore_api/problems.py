@@ -97,12 +97,17 @@ def respond(problem: dict[str, Any], headers: dict[str, str] | None = None) -> R
     return Response(content, problem["status"], {"Cache-Control": "no-store", **(headers or {})}, MEDIA_TYPE)
 
 
+def refuse(error: SessionStoreError) -> Response:
+    """The response of an error."""
+    seconds = retry_after(error)
+    return respond(problem_of(error), None if seconds is None else {"Retry-After": str(seconds)})
+
+
 async def on_store_error(_: Request, error: Exception) -> Response:
     """What the library refused."""
     if not isinstance(error, SessionStoreError):
         raise error
-    seconds = retry_after(error)
-    return respond(problem_of(error), None if seconds is None else {"Retry-After": str(seconds)})
+    return refuse(error)
 
 
 async def on_http_error(_: Request, error: Exception) -> Response:

@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from sessionstore.drafts import Draft
 from sessionstore.model import Children, FinishOutcome, IfBusy, Order
@@ -121,7 +121,7 @@ class PageQuery(Request, frozen=True, kw_only=True):
     """Which page."""
 
     cursor: Annotated[str, doc("A page's next_cursor")] | None = None
-    limit: Annotated[int, doc("Rows a page", minimum=1, maximum=1000)] = 50
+    limit: Annotated[int, doc("Rows a page; 50 unless you say", minimum=1, maximum=1000)] | None = None
 
 
 class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
@@ -149,3 +149,21 @@ class DeleteQuery(Request, frozen=True, kw_only=True):
 
 class NoQuery(Request, frozen=True, kw_only=True):
     """No query parameters."""
+
+
+Known = Annotated[int, Meta(ge=0, le=2**62)]
+
+
+class ConversationsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the next page begins, and the newest change as of the first one."""
+
+    before: Known
+    change: Known
+
+
+class MessagesCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the next page begins, in which life and order."""
+
+    incarnation: Known
+    order: Order
+    position: Known

@@ -79,6 +79,7 @@ def _listen(settings: Settings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
+        listener.listen(2048)
     except OSError as error:
         listener.close()
         raise click.ClickException(f"Cannot listen on {settings.host}:{settings.port}: {error.strerror}") from error

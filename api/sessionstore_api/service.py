@@ -40,7 +40,7 @@ async def readyz(call: Call[None, NoQuery]) -> Response:
 
 async def openapi_document(call: Call[None, NoQuery]) -> Response:
     """This document."""
-    return JSONResponse(call.app_state.openapi)
+    return JSONResponse(call.app_state.openapi, headers=NO_STORE)
 
 
 async def docs_page(call: Call[None, NoQuery]) -> Response:
@@ -48,7 +48,9 @@ async def docs_page(call: Call[None, NoQuery]) -> Response:
     return HTMLResponse(call.app_state.docs, headers=DOCS_HEADERS)
 
 
+NO_STORE = {"Cache-Control": "no-store"}
 DOCS_HEADERS = {
+    **NO_STORE,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",

@@ -140,12 +140,45 @@ def test_impossible_ids_in_the_path_are_refused(client: TestClient, id: str) -> 
 
 
 def test_unknown_paths_and_methods_are_problems_too(client: TestClient) -> None:
-    for path in ("/", "/v1", f"{C}/", f"{C}/a%2Fb/messages/x/y", "/v2/conversations", f"{C}/c/nothing"):
+    for path in ("/", "/v1", f"{C}/", "/v2/conversations", f"{C}/c/nothing"):
         problem(client.get(path), 404, "not-found")
     refused = client.put(C)
     problem(refused, 405, "method-not-allowed")
     assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
     problem(client.options(f"{C}/c"), 405, "method-not-allowed")
+
+
+def test_an_address_that_could_mean_something_else_is_refused(client: TestClient) -> None:
+    """`%2F` is decoded before routing: without this the first would delete a message (found by review)."""
+    for method, where, status in (
+        ("DELETE", f"{C}/c%2Fmessages%2Fm", 422),
+        ("POST", f"{C}/c%2Finterrupt", 422),
+        ("GET", f"{C}/c%2fmessages", 422),
+        ("GET", "/healthz%0A", 422),
+        ("GET", f"{C}/c/messages%0A", 422),
+        ("GET", f"{C}/c/messages/%FF", 400),
+        ("GET", f"{C}?q=%FF", 400),
+    ):
+        problem(client.request(method, where), status, "invalid" if status == 422 else "malformed")
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        (C, r'{"\ud800":1}'),
+        (M, r'{"messages":[{"role":"user","content":1,"status":"\ud800"}]}'),
+        (f"{C}/c/lease", r'{"holder":"w","if_busy":"\ud800"}'),
+        (f"{C}/c/lease/finish", r'{"outcome":"\ud800"}'),
+    ],
+    ids=["name", "status", "if_busy", "outcome"],
+)
+def test_a_lone_surrogate_where_a_word_belongs_is_refused(client: TestClient, where: str, text: str) -> None:
+    problem(post(client, where, text), 422, "invalid")
+
+
+@pytest.mark.parametrize("query", ["limit=1e1", "limit=1.0", "limit=null", "limit=01", "generating=null", "generating=1"])
+def test_a_number_is_a_number_and_a_truth_is_true_or_false(client: TestClient, query: str) -> None:
+    problem(client.get(f"{C}?{query}"), 422, "invalid")
 
 
 def test_head_is_get_without_a_body(client: TestClient) -> None:

@@ -2,8 +2,8 @@
 
     python -m tests.races.stress [--seconds 600] [--seed N]     (make stress)
 
-Every call and answer is recorded, and each conversation's history must be explained by some order of its calls. The seed decides
-what the clients ask and when servers die; print it, and run it again.
+Every call and answer is recorded, and each conversation's history must be explained by some order of its calls. The seed
+decides what the clients ask and when servers die; it is printed, so that a run can be repeated.
 """
 
 import argparse
