@@ -4,7 +4,11 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench wheel fuzz clean
+.PHONY: help serve test races stress prove-guards model check format bench wheel fuzz clean
+
+# How long and with which seed `make stress` runs.
+SECONDS ?= 600
+SEED ?=
 
 help:  ## Say what there is to run
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -14,6 +18,18 @@ serve: .venv/api  ## Serve on http://127.0.0.1:8080, on the database of SESSIONS
 
 test: .venv/dev  ## Run the tests
 	$(BIN)/python -m pytest -q
+
+races: .venv/dev  ## Run the races: threads, processes and servers, with the bad moment made certain
+	$(BIN)/python -m pytest -q tests/races
+
+stress: .venv/dev  ## Let clients and kill -9 run free on several servers, and check every history (SECONDS=600 SEED=)
+	$(BIN)/python -m tests.races.stress --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+prove-guards: .venv/dev  ## Take each guard out of the code and show which tests notice
+	$(BIN)/python -m tests.prove_guards
+
+model: .venv/dev  ## Check the protocol on paper (needs spin and gcc)
+	$(BIN)/python -m tests.model.check
 
 check: .venv/dev  ## Lint, format, types, import rules, documentation
 	$(BIN)/ruff check .

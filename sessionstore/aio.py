@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 def _off_the_loop(
     method: Callable[Concatenate[Store, P], T], *, reading: bool = False
-) -> Callable[Concatenate["AsyncStore", P], Awaitable[T]]:
+) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.run(functools.partial(method, self.store, *args, **kwargs), reading=reading)

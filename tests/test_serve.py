@@ -143,3 +143,23 @@ def test_a_database_from_the_future_is_refused_before_anything_listens(url: str,
     done = subprocess.run(run, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (69, "")
     assert done.stderr.count("\n") == 1
+
+
+def test_l12_the_other_server_reads_and_forks_what_is_generated_on_the_first(url: str) -> None:
+    first, second = Server(url), Server(url)
+    here, there = f"{first.address}/v1/conversations", f"{second.address}/v1/conversations"
+    body = {"messages": [{"role": "user", "content": "late"}]}
+    try:
+        httpx2.post(here, json={"id": "c", "messages": [{"role": "user", "content": "hi"}]})
+        httpx2.post(f"{here}/c/lease", json={"holder": "on the first"})
+        statuses = [
+            httpx2.get(f"{there}/c").status_code,
+            httpx2.get(f"{there}/c/messages").status_code,
+            httpx2.post(f"{there}/c/messages", json=body).status_code,
+            httpx2.delete(f"{there}/c").status_code,
+            httpx2.post(f"{there}/c/fork", json={}).status_code,
+            httpx2.post(f"{there}/c/fork", json={"settled": True}).status_code,
+        ]
+        assert statuses == [200, 200, 409, 409, 409, 201]
+    finally:
+        assert (first.stop(), second.stop()) == (0, 0)

@@ -172,10 +172,14 @@ def test_calls_past_the_servers_patience_are_told_that_nobody_knows(url: str, pa
 def test_what_was_cancelled_before_it_began_never_happens(url: str) -> None:
     inside, go = threading.Event(), threading.Event()
 
-    async def scenario() -> list[Any]:
+    def hold() -> None:
+        inside.set()
+        go.wait(30)
+
+    async def scenario() -> Any:
         async with await AsyncStore.open(url) as opened:
             store = AsyncStore(opened.store, threads=1)
-            blocked = asyncio.create_task(store.run(lambda: (inside.set(), go.wait(30))))
+            blocked = asyncio.create_task(store.run(hold))
             await asyncio.to_thread(inside.wait, 30)
             late = asyncio.create_task(store.append("c", []))
             never = asyncio.create_task(store.create("never"))
