@@ -6,12 +6,12 @@
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -33,7 +33,6 @@ from sessionstore.model import Conversation, Message
 from sessionstore.settings import Settings
 from sessionstore.store import Store
 
-F = TypeVar("F", bound=Callable[..., Any])
 EX_UNAVAILABLE, EX_TEMPFAIL = 69, 75
 
 database_option = click.option(

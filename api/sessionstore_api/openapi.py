@@ -125,7 +125,12 @@ def _problems(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]
     for error in problems_of(operation):
         by_status[status_of(error)].append(f"`{error.code}`: {error.summary()}")
     content = {MEDIA_TYPE: {"schema": schema_of[Problem]}}
-    return {str(status): {"description": "\n\n".join(lines), "content": content} for status, lines in sorted(by_status.items())}
+    described: dict[str, Any] = {}
+    for status, lines in sorted(by_status.items()):
+        described[str(status)] = {"description": "\n\n".join(lines), "content": content}
+        if status in (409, 503):
+            described[str(status)]["headers"] = RETRY_AFTER
+    return described
 
 
 def problems_of(operation: Operation) -> list[type[SessionStoreError]]:

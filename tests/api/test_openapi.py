@@ -59,3 +59,21 @@ def test_the_page_shows_every_call_body_and_problem_and_loads_nothing(client: Te
     assert not re.search(r"<script|<link|src=|url\(", page.text)
     targets = set(re.findall(r'href="#([^"]+)"', page.text))
     assert targets <= set(re.findall(r'id="([^"]+)"', page.text))
+
+
+def test_the_document_tells_the_headers_that_answers_have(client: TestClient) -> None:
+    """Held against real answers (found by review: the document had no ETag, Location or Retry-After)."""
+    paths = document(client)["paths"]
+    created = client.post("/v1/conversations", json={"id": "my chat"})
+    told = paths["/v1/conversations"]["post"]["responses"]["201"]["headers"]
+    assert {"ETag", "Location"} <= set(told)
+    assert {"etag", "location"} <= set(created.headers)
+    client.post("/v1/conversations/my%20chat/lease", json={"holder": "w"})
+    refused = client.delete("/v1/conversations/my%20chat")
+    assert "retry-after" in refused.headers
+    assert "Retry-After" in paths["/v1/conversations/{conversation_id}"]["delete"]["responses"]["409"]["headers"]
+    merge = paths["/v1/conversations/{conversation_id}"]["patch"]["requestBody"]["content"]
+    assert set(merge) == {"application/json", "application/merge-patch+json"}
+    pattern = document(client)["components"]["schemas"]["ConversationBody"]["properties"]["id"]["pattern"]
+    assert re.search(pattern, "my chat")
+    assert not any(re.search(pattern, bad) for bad in ("a/b", " a", "a\\b", "a\x00", "a\nb"))
