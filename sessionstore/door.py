@@ -78,11 +78,7 @@ class Door:
                 raise refusal
             if takeover:
                 conversation.end_generation("expired")
-            try:
-                result = _settled(change(conversation))
-            finally:
-                conversation.die()
-            return _answer(conversation, result)
+            return _answer(conversation, _settled(change(conversation)))
 
         return self._database.write(item)
 

@@ -9,7 +9,7 @@ import msgspec
 from sessionstore import statements
 from sessionstore.database import Transaction
 from sessionstore.drafts import Prepared
-from sessionstore.errors import ConversationDeleted, Dead
+from sessionstore.errors import ConversationDeleted
 from sessionstore.limits import Limits
 from sessionstore.model import Conversation, Lease, Message, Outcome, Tag, lease_expired
 from sessionstore.stored import Stored
@@ -37,12 +37,12 @@ class Row(msgspec.Struct):
 
 
 def mutation(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R]:
-    """Make a method a mutation: it works only while the change runs, and once it raised, nothing of the change is kept."""
+    """Make a method a mutation: once it raised, nothing of the change is kept, even if the error was caught."""
 
     @functools.wraps(method)
     def guarded(self: L, /, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            self.check_alive()
+            self.check_buried()
             return method(self, *args, **kwargs)
         except BaseException as error:
             self.doom = self.doom or error
@@ -66,15 +66,12 @@ class Life:
         self.repeats = 0
         self.buried = False
         self.doom: BaseException | None = None
-        self._alive = True
         self._pending = self._lease_changed = self._renewed = False
         if holds:
             self.extend_lease()
 
-    def check_alive(self) -> None:
-        """Raise `Dead` when the change has returned already, `ConversationDeleted` when it has deleted the conversation."""
-        if not self._alive:
-            raise Dead
+    def check_buried(self) -> None:
+        """Raise `ConversationDeleted` when the change has deleted the conversation."""
         if self.buried:
             raise ConversationDeleted(conversation_id=self.row.id, incarnation=self.row.pk)
 
@@ -207,10 +204,6 @@ class Life:
         elif self._renewed:
             self.transaction.run(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
         self._pending = self._lease_changed = self._renewed = False
-
-    def die(self) -> None:
-        """The change is over: the object that it was given changes nothing any more."""
-        self._alive = False
 
     def close(self) -> None:
         """What was doomed raises, the rest is written."""

@@ -76,7 +76,6 @@ MUTANTS = [
     _("renewal not written", "life", "elif self._renewed:", "elif False:", LEASES),
     _("partials outlive their turn", "life", "self.transaction.run(statements.INTERRUPT_PARTIAL", "(lambda *a, **k: 0)(statements.INTERRUPT_PARTIAL", LEASES),
     _("a caught error is forgotten", "life", "if self.doom is not None:", "if False:", TRANSACT),
-    _("the dead can write", "life", "if not self._alive:", "if False:", TRANSACT),
     _("life after deletion", "life", "if self.buried:", "if False:", TRANSACT),
     # Guarded mutations
     _("partial without a lease", "conversation", 'draft.status == "partial" and not self.holds', "False", TRANSACT),
