@@ -240,7 +240,7 @@ class Database:
         when the log has grown by as much once more.
         """
         size = self._sqlite.log_to_copy()
-        if size < dialect.LOG_LIMIT_BYTES:
+        if size <= dialect.LOG_LIMIT_BYTES:
             self._tried_at_bytes = 0
         elif size >= self._tried_at_bytes + dialect.LOG_LIMIT_BYTES:
             self._tried_at_bytes = size
@@ -265,6 +265,8 @@ class Database:
         self._writer = self._checkpointer = None
         self._writes.dispose()
         self._reads.dispose()
+        if isinstance(self.refusal, Closed):
+            self._turn.retire()
 
     def engine(self) -> Engine:
         """Which engine this is. Never touches the disk."""

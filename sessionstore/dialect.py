@@ -34,7 +34,7 @@ Synchronous = Literal["full", "normal"]
 
 DRIVER_ERRORS = (sqlite3.Error, DBAPIError)
 # What the write-ahead log may grow to. On an engine with the fault of `engine_fault` it is we who see to it, by the file's
-# size: so a log that begins anew is cut to half of that (it would keep its largest size otherwise).
+# size: a log that begins anew is cut to this, so a longer file is one that has grown past it since.
 LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 
@@ -90,6 +90,7 @@ class SQLite:
         if not self.path.exists():
             raise DatabaseUnusable(reason=f"there is no database at {self.path}")
         self.synchronous, self._timeout = synchronous, busy_timeout_ms / 1000
+        self._log, self._fault = f"{self.path}-wal", engine_fault()
 
     def write_engine(self) -> Engine:
         """One connection, whose transactions hold the write lock from their first moment."""
@@ -104,7 +105,7 @@ class SQLite:
         connection = _connect(self.path, self._timeout)
         connection.execute(f"PRAGMA synchronous={self.synchronous}")
         connection.execute("PRAGMA secure_delete=ON")
-        connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES // 2}")
+        connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES}")
         _use_wal(connection, self._timeout)
         return connection
 
@@ -123,12 +124,12 @@ class SQLite:
 
     def log_to_copy(self) -> int:
         """How long the write-ahead log is that it is on us to copy back; 0 where the engine does it."""
-        return self.log_bytes() if engine_fault() else 0
+        return self.log_bytes() if self._fault else 0
 
     def log_bytes(self) -> int:
         """The size of the write-ahead log."""
         try:
-            return Path(f"{self.path}-wal").stat().st_size
+            return os.stat(self._log).st_size  # noqa: PTH116  # after every commit; a Path costs more than the look
         except FileNotFoundError:
             return 0
 
@@ -140,7 +141,7 @@ class SQLite:
 
     def engine(self) -> EngineFacts:
         """Which engine this is. Never touches the disk."""
-        return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=engine_fault())
+        return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=self._fault)
 
     def known(self, error: BaseException) -> BaseException:
         """Our error for the driver's; anything else as it is."""
