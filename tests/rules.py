@@ -16,6 +16,8 @@ class Msg(NamedTuple):
     content: Any
     status: str
     first: Any
+    labels: Any = None
+    version: int = 0
 
 
 class Turn(NamedTuple):
@@ -25,6 +27,7 @@ class Turn(NamedTuple):
     ttl: int
     expires_at: int
     begun_with: Any
+    first_position: int
     asked: bool = False
 
     def expired(self, now: int) -> bool:
@@ -60,6 +63,8 @@ class Call(NamedTuple):
     ttl: int = 30_000
     busy: str = "reject"
     recreate: int | None = None
+    if_match: str | None = None
+    through: int | None = None
 
 
 class Said(NamedTuple):
@@ -70,7 +75,7 @@ class Said(NamedTuple):
     messages: tuple[tuple[str, int, Any, str], ...] = ()
 
 
-GUARDED = {"append", "put", "delete_message", "truncate", "delete", "renew", "release", "finish"}
+GUARDED = {"append", "put", "label_message", "delete_message", "truncate", "delete", "renew", "release", "finish"}
 MUST_HOLD = {"renew", "release", "finish"}
 Step = tuple[State, Said]
 
@@ -119,6 +124,9 @@ def raised(before: State, after: State, said: Said) -> Step:
     """The version rises once when anything but the expiry changed, and then it was no repeat."""
     changed = _visible(before) != _visible(after)
     after = after._replace(version=before.version + changed)
+    old = {m.id: m for m in before.messages}
+    stamped = (m if old.get(m.id) == m else m._replace(version=after.version) for m in after.messages)
+    after = after._replace(messages=tuple(stamped))
     code = "done" if changed else said.code
     return after, said._replace(code=code, version=after.version if said.version == -1 else said.version)
 
@@ -170,6 +178,7 @@ def create(state: State, call: Call) -> Step:
     new = State(lives=state.lives + 1, alive=True, made_by=identity, version=1, title=call.title)
     for id, content, status in call.messages:
         new = add(new, id, content, status)
+    new = new._replace(messages=tuple(m._replace(version=1) for m in new.messages))
     return new, Said("done", 1, shown(new.messages))
 
 
@@ -203,11 +212,15 @@ def appended(state: State, call: Call) -> Said | None:
 def put(state: State, call: Call, _: int) -> Step:
     ((id, content, status),) = call.messages
     there = find(state, id)
+    if there is None and call.if_match is not None:
+        return state, Said("precondition-failed")
     if there is None:
         after = add(state, id, content, status)
         return after, Said("done", None, shown(after.messages[-1:]))
     if there.status == "deleted":
         return state, Said("message-deleted")
+    if call.if_match == "stale":
+        return state, Said("precondition-failed")
     if (there.content, there.status) == (content, status):
         return state, Said("replayed", None, shown([there]))
     if there.status == "complete" and status == "partial":
@@ -219,7 +232,7 @@ def put(state: State, call: Call, _: int) -> Step:
 def was_put(state: State, call: Call) -> Said | None:
     ((id, content, status),) = call.messages
     there = find(state, id)
-    alike = there is not None and (there.content, there.status) == (content, status)
+    alike = there is not None and (there.content, there.status) == (content, status) and call.if_match != "stale"
     return Said("replayed", None, shown([there])) if alike else None
 
 
@@ -230,6 +243,61 @@ def delete_message(state: State, call: Call, _: int) -> Step:
     if there.status == "deleted":
         return state, Said("message-deleted")
     return replaced(state, call.message_id, status="deleted", content=None, first=None), Said("done")
+
+
+def label_message(state: State, call: Call, _: int) -> Step:
+    there = find(state, call.message_id)
+    if there is None:
+        return state, Said("message-not-found")
+    if there.status == "deleted":
+        return state, Said("message-deleted")
+    same = there.labels == call.title
+    after = replaced(state, call.message_id, labels=call.title)
+    return after, Said("replayed" if same else "done", None, shown([there]))
+
+
+def fork(source: State, target: State, call: Call, now: int) -> tuple[State, State, Said]:
+    """A fork touches two ids: the source (`message_id` names it) as any guarded call does, and the new one.
+
+    `force` stands for settled: then the source is not touched at all.
+    """
+    gone = missing(source, call)
+    if gone is not None:
+        return source, target, gone
+    identity = ("fork", call.message_id, source.lives, call.through, call.force)
+    turn = source.turn
+    holds = turn is not None and call.token == turn.token
+    refusal = None
+    if not holds and call.token is not None:
+        refusal = Said("lease-lost")
+    elif not call.force and turn is not None and not holds and not turn.expired(now):
+        refusal = Said("generating")
+    if target.alive and (target.made_by == identity or refusal is None):
+        return source, target, Said("conversation-exists")
+    if refusal is not None:
+        return source, target, refusal
+    if target.lives:
+        return source, target, Said("conversation-deleted")
+    after = source
+    if not call.force and turn is not None and not holds:
+        after = end(source, "expired")
+    elif holds and turn is not None:
+        after = source._replace(turn=turn._replace(expires_at=now + turn.ttl))
+    bound = turn.first_position if call.force and turn is not None else None
+    copied = _copied(after, call.through, bound)
+    if copied is None:
+        return source, target, Said("invalid")
+    last = copied[-1].position if copied else -1
+    child = State(lives=1, alive=True, made_by=identity, version=1, next=last + 1, title=source.title, messages=copied)
+    return raised(source, after, Said("done"))[0], child, Said("done", 1)
+
+
+def _copied(source: State, through: int | None, bound: int | None) -> tuple[Msg, ...] | None:
+    living = [m for m in source.messages if m.status != "deleted" and (bound is None or m.position < bound)]
+    if through is not None and through not in [m.position for m in living]:
+        return None
+    kept = [m for m in living if through is None or m.position <= through]
+    return tuple(m._replace(status="interrupted" if m.status == "partial" else m.status, version=1) for m in kept)
 
 
 def truncate(state: State, call: Call, _: int) -> Step:
@@ -263,7 +331,7 @@ def acquire(state: State, call: Call, now: int) -> Step:
     after, said = append(free, call, now)
     if said.code not in ("done", "replayed"):
         return state, said
-    begun = Turn(token, call.ttl, now + call.ttl, call.messages)
+    begun = Turn(token, call.ttl, now + call.ttl, call.messages, after.next)
     return after._replace(turn=begun), Said("done", -1, said.messages)
 
 
@@ -314,6 +382,7 @@ def interrupt(state: State, call: Call, now: int) -> Step:
 CHANGES: dict[str, Callable[[State, Call, int], Step]] = {
     "append": append,
     "put": put,
+    "label_message": label_message,
     "delete_message": delete_message,
     "truncate": truncate,
     "delete": delete,

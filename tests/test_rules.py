@@ -21,6 +21,7 @@ from sessionstore.model import (
     Message,
     Renewed,
     Saved,
+    Tag,
     Truncated,
 )
 from tests import rules
@@ -37,6 +38,7 @@ MAYBE_LIFE = st.one_of(st.none(), st.none(), st.integers(1, 3))
 COMPLETE = st.tuples(MESSAGE_IDS, CONTENTS, st.just("complete"))
 ANY_STATUS = st.tuples(MESSAGE_IDS, CONTENTS, st.sampled_from(["complete", "partial"]))
 POSITIONS = st.integers(-1, 4)
+IF_MATCH = st.sampled_from([None, None, "*", "current", "stale"])
 
 
 def unique(messages: Any, least: int = 0) -> Any:
@@ -54,8 +56,8 @@ class Clients(RuleBasedStateMachine):
         self.url = f"sqlite:///{shutil.copy(self.template, Path(self.folder.name) / 'store.db')}"
         self.clock = Clock()
         self.store = self._open()
-        self.states = {"a": State(), "b": State()}
-        self.lives: dict[str, list[int]] = {"a": [], "b": []}
+        self.states = {id: State() for id in ("a", "b", "c")}
+        self.lives: dict[str, list[int]] = {id: [] for id in self.states}
 
     def _open(self) -> Store:
         return Store.open(self.url, clock=self.clock, synchronous="normal")
@@ -73,7 +75,7 @@ class Clients(RuleBasedStateMachine):
 
     def ask(self, id: str, call: Call) -> Said:
         try:
-            answer = _method(self.store, id, call, self._incarnation(id, call.life), self._incarnation(id, call.recreate))
+            answer = self._method(id, call)
         except errors.SessionStoreError as error:
             return Said(error.code)
         said = _said(answer)
@@ -87,6 +89,43 @@ class Clients(RuleBasedStateMachine):
             return None
         return self.lives[id][life - 1] if life <= len(self.lives[id]) else 10**9
 
+    def _method(self, id: str, call: Call) -> Any:
+        life, recreate = self._incarnation(id, call.life), self._incarnation(id, call.recreate)
+        return _method(self.store, id, call, life, recreate, self._tag(id, call))
+
+    def _tag(self, id: str, call: Call) -> Any:
+        """The tag that a precondition means: of the message as it is, or as it was before."""
+        if call.if_match in (None, "*"):
+            return call.if_match
+        there = rules.find(self.states[id], call.messages[0][0])
+        incarnation = self.lives[id][-1] if self.lives[id] else 1
+        version = there.version if there is not None else 1
+        return Tag(incarnation, version if call.if_match == "current" else version + 1000)
+
+    @rule(
+        source=IDS,
+        token=MAYBE_TOKEN,
+        through=st.one_of(st.none(), st.integers(0, 3)),
+        settled=st.booleans(),
+        again=st.booleans(),
+    )
+    def fork(self, source: str, token: str | None, through: int | None, settled: bool, again: bool) -> None:
+        target = "c" if again else "b" if source == "a" else "a"
+        call = Call("fork", token, message_id=source, through=through, force=settled)
+        after, child, expected = rules.fork(self.states[source], self.states[target], call, self.clock.now)
+        try:
+            answer = self.store.fork(source, target, through_position=through, settled=settled, token=token)
+            said = Said("done", answer.value.version)
+            self.lives[target].append(answer.value.incarnation)
+        except errors.SessionStoreError as error:
+            said = Said(error.code)
+        assert said == expected, (source, target, call, self.states)
+        self.states[source], self.states[target] = after, child
+
+    @rule(id=IDS, token=MAYBE_TOKEN, message_id=MESSAGE_IDS, label=st.sampled_from([None, "x", "y"]))
+    def label_message(self, id: str, token: str | None, message_id: str, label: str | None) -> None:
+        self.play(id, Call("label_message", token, message_id=message_id, title=label))
+
     @rule(id=IDS, messages=unique(COMPLETE), recreate=MAYBE_LIFE, title=st.sampled_from([None, "t"]))
     def create(self, id: str, messages: Any, recreate: int | None, title: str | None) -> None:
         self.play(id, Call("create", messages=messages, recreate=recreate, title=title))
@@ -96,10 +135,10 @@ class Clients(RuleBasedStateMachine):
         if token is not None or all(status == "complete" for *_, status in messages):
             self.play(id, Call("append", token, life, messages))
 
-    @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, message=ANY_STATUS)
-    def put(self, id: str, token: str | None, life: int | None, message: Any) -> None:
+    @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, message=ANY_STATUS, if_match=IF_MATCH)
+    def put(self, id: str, token: str | None, life: int | None, message: Any, if_match: str | None) -> None:
         if token is not None or message[2] == "complete":
-            self.play(id, Call("put", token, life, (message,)))
+            self.play(id, Call("put", token, life, (message,), if_match=if_match))
 
     @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, message_id=MESSAGE_IDS)
     def delete_message(self, id: str, token: str | None, life: int | None, message_id: str) -> None:
@@ -167,7 +206,7 @@ class Clients(RuleBasedStateMachine):
             assert shown == (turn.expires_at, turn.expired(self.clock.now), turn.asked)
 
 
-def _method(store: Store, id: str, call: Call, life: int | None, recreate: int | None) -> Any:
+def _method(store: Store, id: str, call: Call, life: int | None, recreate: int | None, tag: Any) -> Any:
     drafts = [_draft(*message) for message in call.messages]
     who: dict[str, Any] = {"token": call.token, "incarnation": life}
     match call.name:
@@ -178,7 +217,9 @@ def _method(store: Store, id: str, call: Call, life: int | None, recreate: int |
         case "append":
             return store.append(id, drafts, **who)
         case "put":
-            return store.put(id, drafts[0], **who)
+            return store.put(id, drafts[0], if_match=tag, **who)
+        case "label_message":
+            return store.label_message(id, call.message_id, {"label": call.title}, **who)
         case "delete_message":
             return store.delete_message(id, call.message_id, **who)
         case "truncate":
@@ -207,6 +248,8 @@ def _said(answer: Any) -> Said:
             return Said(code, value.version)
         case Saved():
             return Said(code, None, _told([value.message]))
+        case Message():
+            return Said(code, None, _told([value]))
         case Created() | Acquired() | Finished():
             return Said(code, value.conversation.version, _told(value.messages))
         case Truncated() | Renewed() | Interruption():
