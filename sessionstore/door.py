@@ -23,7 +23,7 @@ from sessionstore.errors import (
     PreconditionFailed,
     SessionStoreError,
 )
-from sessionstore.life import Life, Row
+from sessionstore.life import Life, Row, lease_of
 from sessionstore.limits import Limits
 from sessionstore.model import Answer, Created, IfMatch
 from sessionstore.repeats import Repeat
@@ -69,7 +69,14 @@ class Door:
         def item(transaction: Transaction) -> Answer[T]:
             row, now = self._enter(transaction, call), self._clock()
             holds = _same(row.lease_token, call.token_hash)
-            conversation = kind(transaction, row, now, self._limits, self.owner, holds=holds)
+            before = lease_of(row) if holds else None
+            try:
+                return judge(kind(transaction, row, now, self._limits, self.owner, holds=holds))
+            except SessionStoreError as error:
+                error.with_lease(before)
+                raise
+
+        def judge(conversation: L) -> Answer[T]:
             refusal, takeover = _refusal(conversation, call), _takes_over(conversation)
             done = repeat(conversation.stored) if repeat and (refusal or takeover) else None
             if done is not None:

@@ -70,6 +70,15 @@ class SessionStoreError(Exception):
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
+    @property
+    def lease(self) -> Any:
+        """How the lease stands of a holder whose call was refused, a `Lease`: as before, since nothing was renewed."""
+        return self.__dict__.get("_lease")
+
+    def with_lease(self, lease: Any) -> None:
+        """Tell the holder."""
+        self.__dict__["_lease"] = lease
+
     def __init_subclass__(cls) -> None:
         """Make the annotations of every child its keyword arguments."""
         dataclasses.dataclass(eq=False, kw_only=True, repr=False)(cls)

@@ -181,15 +181,7 @@ class Life:
 
     def lease(self) -> Lease | None:
         """The caller's own lease after this call."""
-        row = self.row
-        if not self.holds or row.generation is None or row.lease_expires_at is None:
-            return None
-        return Lease(
-            generation=row.generation,
-            expires_at=row.lease_expires_at,
-            interrupt_requested=row.interrupt_requested_at is not None,
-            queued_inputs=row.queued_count,
-        )
+        return lease_of(self.row) if self.holds else None
 
     def write_back(self) -> None:
         """Write what changed in the row. May be called more than once."""
@@ -210,6 +202,18 @@ class Life:
         if self.doom is not None:
             raise self.doom
         self.write_back()
+
+
+def lease_of(row: Row) -> Lease | None:
+    """The lease in a row, if there is one."""
+    if row.generation is None or row.lease_expires_at is None:
+        return None
+    return Lease(
+        generation=row.generation,
+        expires_at=row.lease_expires_at,
+        interrupt_requested=row.interrupt_requested_at is not None,
+        queued_inputs=row.queued_count,
+    )
 
 
 def _lease_columns(row: Row) -> dict[str, Any]:

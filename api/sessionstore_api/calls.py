@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from sessionstore import AsyncStore, jsontext
 from sessionstore.errors import InvalidInput, Malformed, TooLarge
-from sessionstore.model import Answer, IfMatch, Lease, Tag
+from sessionstore.model import Answer, IfMatch, Tag
 from sessionstore_api.problems import UnsupportedMediaType
-from sessionstore_api.rendering import moment
+from sessionstore_api.rendering import lease_headers
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -143,7 +143,7 @@ def answer(
         headers["Idempotent-Replayed"] = "true"
         status = 200 if status in (201, 202) else status
     if done is not None and done.lease is not None:
-        headers |= _lease_headers(done.lease)
+        headers |= lease_headers(done.lease)
     content = b"" if body is None else msgspec.json.encode(body)
     return Response(content, status, headers, None if body is None else "application/json")
 
@@ -160,14 +160,6 @@ def decode_cursor(cursor: str, kind: type[B]) -> B:
         return msgspec.json.decode(raw, type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
         raise Malformed(reason="This is no cursor of this list", path="?cursor") from None
-
-
-def _lease_headers(lease: Lease) -> dict[str, str]:
-    return {
-        "Interrupt-Requested": "true" if lease.interrupt_requested else "false",
-        "Queued-Inputs": str(lease.queued_inputs),
-        "Lease-Expires-At": moment(lease.expires_at),
-    }
 
 
 async def _read(request: Request, limit: int) -> bytes:

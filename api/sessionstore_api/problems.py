@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from sessionstore import errors
 from sessionstore.errors import SessionStoreError
-from sessionstore_api.rendering import moment
+from sessionstore_api.rendering import lease_headers, moment
 
 log = logging.getLogger("sessionstore_api")
 
@@ -100,7 +100,8 @@ def respond(problem: dict[str, Any], headers: dict[str, str] | None = None) -> R
 def refuse(error: SessionStoreError) -> Response:
     """The response of an error."""
     seconds = retry_after(error)
-    return respond(problem_of(error), None if seconds is None else {"Retry-After": str(seconds)})
+    headers = {} if seconds is None else {"Retry-After": str(seconds)}
+    return respond(problem_of(error), headers | (lease_headers(error.lease) if error.lease else {}))
 
 
 async def on_store_error(_: Request, error: Exception) -> Response:

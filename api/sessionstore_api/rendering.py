@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec import Raw
 
-from sessionstore.model import Conversation, LastGeneration, Message
+from sessionstore.model import Conversation, LastGeneration, Lease, Message
 from sessionstore_api.answers import ConversationBody, ForkedFromBody, GenerationBody, LastGenerationBody, MessageBody
 
 
@@ -80,3 +80,12 @@ def message_body(message: Message) -> MessageBody:
 def message_bodies(messages: list[Message]) -> list[MessageBody]:
     """Messages as they are sent."""
     return [message_body(message) for message in messages]
+
+
+def lease_headers(lease: Lease) -> dict[str, str]:
+    """What a holder is told with every answer."""
+    return {
+        "Interrupt-Requested": "true" if lease.interrupt_requested else "false",
+        "Queued-Inputs": str(lease.queued_inputs),
+        "Lease-Expires-At": moment(lease.expires_at),
+    }

@@ -6,6 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.api.conftest import C, acquire, message, problem
+from tests.conftest import Clock
 
 M = f"{C}/c/messages"
 
@@ -146,3 +147,21 @@ def test_a_holder_is_told_with_every_answer(client: TestClient) -> None:
         assert answered.headers["interrupt-requested"] == "true"
         assert answered.headers["queued-inputs"] == "0"
         assert answered.headers["lease-expires-at"] == "2027-01-15T08:00:30.000Z"
+
+
+def test_a_holder_is_told_with_refusals_too_and_they_renew_nothing(client: TestClient, clock: Clock) -> None:
+    holder = acquire(client, "c")
+    client.post(f"{C}/c/interrupt")
+    clock.advance(10_000)
+    client.put(f"{M}/m", json=message("x"), headers=holder)
+    clock.advance(5_000)
+    for refused, status in (
+        (client.delete(f"{M}/none", headers=holder), 404),
+        (append(client, message("other", "m"), **holder), 409),
+        (client.patch(f"{C}/c", json={}, headers={**holder, "If-Match": '"1-999"'}), 412),
+        (client.post(f"{C}/c/fork", json={"through_position": 99}, headers=holder), 422),
+    ):
+        assert refused.status_code == status
+        assert refused.headers["interrupt-requested"] == "true"
+        assert refused.headers["lease-expires-at"] == "2027-01-15T08:00:40.000Z"
+    assert "lease-expires-at" not in append(client, message("stranger")).headers
