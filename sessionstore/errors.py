@@ -297,7 +297,7 @@ class StorageFailed(Unavailable):
 
 
 class OutcomeUnknown(Unavailable):
-    """The COMMIT failed: what was asked may or may not be stored. Repeat it with the same ids and tokens."""
+    """Whether this was stored is not known: COMMIT failed, or the server stopped. Repeat it with the same ids and tokens."""
 
     code = "outcome-unknown"
 

@@ -1,4 +1,7 @@
-"""Reads: each answer comes from one snapshot, none writes anything, and none grows with what it does not show."""
+"""Reads: each answer comes from one snapshot, and none writes anything.
+
+None grows with the living rows that it does not show; deleted messages within a page's range are stepped over.
+"""
 
 from collections.abc import Callable
 from typing import Any
