@@ -7,20 +7,41 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from sessionstore.conversation import GuardedConversation
+from sessionstore.drafts import Draft
 from sessionstore.errors import Closed
+from sessionstore.items import Lane
 from sessionstore.limits import Limits
+from sessionstore.model import Answer
 from sessionstore.store import Store
+from sessionstore.transaction import Transaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
+# Beyond this many characters, about half a millisecond of work, a call is prepared in a thread and not on the loop. A value
+# inside a list or an object counts as so many.
+LARGE = 64 * 1024
+VALUE = 16
 
 
-def _off_the_loop(
-    method: Callable[Concatenate[Store, P], T], *, reading: bool = False
+def _mutation(
+    method: Callable[Concatenate[Store, P], T],
 ) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run(functools.partial(method, self.store, *args, **kwargs), reading=reading)
+        if heavy((args, kwargs)):
+            return await self.run(functools.partial(method, self.store, *args, **kwargs))
+        return await self._submit(method, *args, **kwargs)
+
+    return call
+
+
+def _read(
+    method: Callable[Concatenate[Store, P], T],
+) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
+    @functools.wraps(method)
+    async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(functools.partial(method, self.store, *args, **kwargs), reading=True)
 
     return call
 
@@ -30,8 +51,9 @@ class AsyncStore:
 
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self._closed = store, False
-        # Apart, so that no read waits behind writes that wait for the lock.
-        self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-writer")
+        self._submitting = Store(store.database, clock=store.clock, limits=store.limits, carry=self._carry)
+        # Apart, so that no read waits behind writes that are large to prepare.
+        self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-reader")
 
     @classmethod
@@ -58,6 +80,16 @@ class AsyncStore:
             future.cancel()
             raise
 
+    async def _submit(self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        # Checked and encoded here, run by the writer.
+        if self._closed:
+            raise Closed
+        future: Any = method(self._submitting, *args, **kwargs)
+        return await future  # type: ignore[no-any-return]
+
+    def _carry(self, change: Callable[[Transaction], Any], lane: Lane, key: str, size: int) -> Any:
+        return self.store.database.submit(change, lane, key, size).future
+
     async def close(self) -> None:
         """Finish the running transactions and close every connection. Later calls raise `Closed`."""
         self._closed = True
@@ -73,27 +105,52 @@ class AsyncStore:
     ) -> None:
         await self.close()
 
-    create = _off_the_loop(Store.create)
-    label = _off_the_loop(Store.label)
-    delete = _off_the_loop(Store.delete)
-    append = _off_the_loop(Store.append)
-    put = _off_the_loop(Store.put)
-    label_message = _off_the_loop(Store.label_message)
-    delete_message = _off_the_loop(Store.delete_message)
-    truncate = _off_the_loop(Store.truncate)
-    fork = _off_the_loop(Store.fork)
-    acquire = _off_the_loop(Store.acquire)
-    renew = _off_the_loop(Store.renew)
-    release = _off_the_loop(Store.release)
-    finish = _off_the_loop(Store.finish)
-    interrupt = _off_the_loop(Store.interrupt)
-    get = _off_the_loop(Store.get, reading=True)
-    conversations = _off_the_loop(Store.conversations, reading=True)
-    messages = _off_the_loop(Store.messages, reading=True)
-    message = _off_the_loop(Store.message, reading=True)
-    leases = _off_the_loop(Store.leases, reading=True)
-    check_ready = _off_the_loop(Store.check_ready, reading=True)
+    create = _mutation(Store.create)
+    label = _mutation(Store.label)
+    delete = _mutation(Store.delete)
+    append = _mutation(Store.append)
+    put = _mutation(Store.put)
+    label_message = _mutation(Store.label_message)
+    delete_message = _mutation(Store.delete_message)
+    truncate = _mutation(Store.truncate)
+    fork = _mutation(Store.fork)
+    acquire = _mutation(Store.acquire)
+    renew = _mutation(Store.renew)
+    release = _mutation(Store.release)
+    finish = _mutation(Store.finish)
+    interrupt = _mutation(Store.interrupt)
+    get = _read(Store.get)
+    conversations = _read(Store.conversations)
+    messages = _read(Store.messages)
+    message = _read(Store.message)
+    leases = _read(Store.leases)
+    check_ready = _read(Store.check_ready)
 
-    async def transact(self, id: str, change: Callable[..., T], **options: Any) -> Any:
+    async def transact(self, id: str, change: Callable[[GuardedConversation], T], **options: Any) -> Answer[T]:
         """Run several mutations in one transaction, see `Store.transact`. `change` is no coroutine; it runs in a thread."""
-        return await self.run(functools.partial(self.store.transact, id, change, **options))
+        if self._closed:
+            raise Closed
+        future: Any = self._submitting.transact(id, change, **options)
+        return await future  # type: ignore[no-any-return]
+
+
+def heavy(given: Any, room: int = LARGE) -> bool:
+    """Whether checking and encoding this would hold up an event loop: more than `room` characters, or about as many values."""
+    return _room_left(given, room) < 0
+
+
+def _room_left(given: Any, room: int) -> int:
+    if isinstance(given, str):
+        return room - len(given)
+    if isinstance(given, Draft):
+        given = (given.content, given.metadata)
+    elif isinstance(given, dict):
+        given = (*given, *given.values())
+    elif not isinstance(given, list | tuple):
+        return room
+    room -= VALUE * len(given)
+    for inside in given:
+        if room < 0:
+            break
+        room = _room_left(inside, room)
+    return room

@@ -3,10 +3,10 @@
 import msgspec
 
 from sessionstore import statements
-from sessionstore.database import Transaction
 from sessionstore.errors import ConversationDeleted, ConversationExists, ConversationNotFound
 from sessionstore.life import Life, Row
 from sessionstore.limits import Limits
+from sessionstore.transaction import Transaction
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,7 +4,9 @@ A write is a function that `Database.write` calls inside one transaction that ho
 read is a function that `Database.read` calls in one snapshot, on a connection on which the database itself refuses writes.
 """
 
+import atexit
 import copy
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -14,52 +16,15 @@ from sqlalchemy import Connection
 
 from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, SQLite, Statement, Synchronous
-from sessionstore.errors import Busy, Closed, Dead, Nested, OutcomeUnknown, StorageFailed, Unavailable
+from sessionstore.errors import Busy, Closed, Nested, Unavailable
+from sessionstore.groups import Groups
+from sessionstore.items import Lane, LoopItem, ThreadItem
 from sessionstore.model import Engine
-from sessionstore.turn import Turn, in_a_change, refuse_inherited
+from sessionstore.transaction import Transaction
+from sessionstore.turn import in_a_change, refuse_inherited
+from sessionstore.writer import Writer
 
 T = TypeVar("T")
-
-
-class Transaction:
-    """Runs statements inside the transaction that is open. A statement that failed dooms it, even if the error is caught."""
-
-    __slots__ = ("_compiled", "_connection", "failed")
-
-    def __init__(self, connection: Any, compiled: Callable[[Statement], tuple[str, dict[str, Any]]]) -> None:
-        self._connection = connection
-        self._compiled = compiled
-        self.failed: Exception | None = None
-
-    def row(self, statement: Statement, **parameters: Any) -> Any:
-        """The first row, or None."""
-        return self._run(statement, parameters).fetchone()
-
-    def rows(self, statement: Statement, **parameters: Any) -> list[Any]:
-        """All rows."""
-        return self._run(statement, parameters).fetchall()  # type: ignore[no-any-return]
-
-    def run(self, statement: Statement, **parameters: Any) -> int:
-        """How many rows were changed."""
-        return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
-
-    def settings(self) -> dict[str, Any]:
-        """The settings of this connection, as they are in force."""
-        return {name: dialect.setting(self._connection, name) for name in dialect.SETTINGS}
-
-    def over(self) -> None:
-        """Nothing more runs here: whoever kept it has nothing."""
-        self.failed = Dead()
-
-    def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
-        if self.failed is not None:
-            raise self.failed
-        sql, constants = self._compiled(statement)
-        try:
-            return self._connection.execute(sql, {**constants, **parameters} if constants else parameters)
-        except DRIVER_ERRORS as error:
-            self.failed = error
-            raise
 
 
 class Database:
@@ -68,36 +33,52 @@ class Database:
     Thread-safe. A forked child's copy is closed, and the child cannot open the same file.
     """
 
-    def __init__(self, url: str, *, synchronous: Synchronous = "full", busy_timeout_ms: int = 5_000, readers: int = 8) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        synchronous: Synchronous = "full",
+        busy_timeout_ms: int = 5_000,
+        readers: int = 8,
+        max_waiting: int = 1_024,
+    ) -> None:
         self._sqlite = SQLite(url, synchronous, busy_timeout_ms)
         self.path, self._timeout = self._sqlite.path, busy_timeout_ms / 1000
         refuse_inherited(self.path)
-        self._writes, self._reads = self._sqlite.write_engine(), self._sqlite.read_engine(readers)
-        self._turn = Turn(self.path)
+        self._reads = self._sqlite.read_engine(readers)
         self._statements: dict[Statement, tuple[str, dict[str, Any]]] = {}
-        self._checked_out: Any = None
-        self._writer: Any = None
-        self._checkpointer: Any = None
-        self._tried_at_bytes = 0
-        self.refusal: Unavailable | None = None
+        self._writer = Writer(self._sqlite, self._compiled, self._timeout)
+        self._groups = Groups(self._writer, max_waiting, f"sessionstore-writer {self.path.name}")
+        self._closing = False
+        _open.add(self)
 
-    def write(self, change: Callable[[Transaction], T]) -> T:
+    def write(self, change: Callable[[Transaction], T], lane: Lane = Lane.GROUPED, key: str = "", size: int = 0) -> T:
         """Run `change` in one transaction under the write lock, commit, and answer what it returned.
 
-        Raises what `change` raises, `Busy`, `DiskFull` or `StorageFailed` with nothing stored, and `OutcomeUnknown`.
+        In this thread if nobody else writes, else in the writer's, with what others have waiting. `key` names whose order is
+        kept, `size` is about how many bytes are written. Raises what `change` raises, `Busy`, `DiskFull` or `StorageFailed`
+        with nothing stored, and `OutcomeUnknown`.
         """
         self._check_place()
         try:
             try:
-                self._take_turn()
-                return self._transact(change)
+                if self._groups.idle and self._writer.enter():
+                    return self._writer.transact(change)
             except DRIVER_ERRORS as error:
-                raise self._translated(error) from error
+                raise self._writer.known(error) from error
             finally:
-                self._end_turn()
+                self._writer.leave()
         finally:
             # Once more, for an interrupt that came in the first.
-            self._end_turn()
+            self._writer.leave()
+        return self._groups.run(ThreadItem(change, lane, key, size, self._timeout))  # type: ignore[no-any-return]
+
+    def submit(self, change: Callable[[Transaction], T], lane: Lane = Lane.GROUPED, key: str = "", size: int = 0) -> LoopItem:
+        """Have the writer run `change`; its `future` is awaited on the running event loop."""
+        self._check_place()
+        item = LoopItem(change, lane, key, size, self._timeout)
+        self._groups.join(item)
+        return item
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Run `look` in one snapshot, on a connection that refuses writes. Raises `Busy` when no connection is free in time."""
@@ -112,7 +93,7 @@ class Database:
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
         except DRIVER_ERRORS as error:
-            raise self._translated(error) from error
+            raise self._writer.known(error) from error
         finally:
             if transaction is not None:
                 transaction.over()
@@ -130,102 +111,30 @@ class Database:
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
         except DRIVER_ERRORS as error:
-            raise self._translated(error) from error
+            raise self._writer.known(error) from error
 
     def close(self) -> None:
-        """Wait for the running write, then close every connection. Calls after it raise `Closed`.
+        """Run what waits, then close every connection. Calls after it raise `Closed`.
 
         Inside a change, or in a signal handler that interrupted one, it is closed when that change has ended.
         """
-        self.refusal = self.refusal or Closed()
-        if self._turn.inherited or self._turn.mine:
+        self._closing = True
+        if self._writer.turn.inherited:
             return
-        try:
-            self._turn.take(-1)
-        finally:
-            self._end_turn()
-
-    def _transact(self, change: Callable[[Transaction], T]) -> T:
-        transaction = Transaction(self._begin(), self._compiled)
-        try:
-            result = change(transaction)
-            if transaction.failed is not None:
-                raise transaction.failed
-            self._commit()
-        finally:
-            transaction.over()
-        self._bound_log()
-        return result
-
-    def _take_turn(self) -> None:
-        """The only way to the writing connection."""
-        if not self._turn.take(self._timeout):
-            raise Busy
-        if self.refusal is not None:
-            raise copy.copy(self.refusal)
-
-    def _end_turn(self) -> None:
-        """Leave nothing open behind, whatever interrupts it."""
-        interrupted: BaseException | None = None
-        while self._turn.mine:
-            try:
-                self._settle()
-                self._turn.give_back()
-            except BaseException as error:  # noqa: BLE001  # it is raised when the turn has been given back
-                interrupted = error
-        if interrupted is not None:
-            raise interrupted
+        if not self._writer.turn.mine:
+            self._groups.close(self._timeout)
+        self._writer.refusal = self._writer.refusal or Closed()
+        self._reads.dispose()
+        self._writer.close(self._timeout)
 
     def _check_place(self) -> None:
         """Refuse a call from inside a change, which would wait for itself, and every call once we are closed."""
-        if self._turn.inherited:
+        if self._writer.turn.inherited:
             raise Closed
         if in_a_change():
             raise Nested
-        if self.refusal is not None:
-            raise copy.copy(self.refusal)
-
-    def _begin(self) -> Any:
-        if self._writer is None:
-            self._checked_out = self._writes.raw_connection()
-            self._writer = self._checked_out.driver_connection
-        self._writes.dialect.do_begin(self._writer)
-        return self._writer
-
-    def _commit(self) -> None:
-        lost = not self._writer.in_transaction
-        try:
-            self._writes.dialect.do_commit(self._writer)
-        except DRIVER_ERRORS as error:
-            known = self._translated(error)
-            if lost or isinstance(known, Busy):
-                raise known from error
-            raise OutcomeUnknown from error
-
-    def _settle(self) -> None:
-        """Roll back what is still open, and close everything once the store is closed or the storage is not to be trusted."""
-        if self.refusal is not None:
-            self._close_connections()
-        elif self._writer is not None and self._writer.in_transaction:
-            try:
-                self._writer.execute("ROLLBACK")
-            except DRIVER_ERRORS:
-                self._checked_out.invalidate()
-                self._writer = None
-
-    def _close_if_refused(self) -> None:
-        """After a read: what was closed or failed meanwhile keeps no connection, neither this one nor the writer's."""
-        if self.refusal is None or self._turn.inherited:
-            return
-        self._reads.dispose()
-        if self._turn.take(0):
-            self._end_turn()
-
-    def _translated(self, error: BaseException) -> BaseException:
-        known = self._sqlite.known(error)
-        if isinstance(known, StorageFailed):
-            self.refusal = known
-        return known
+        if self._closing or self._writer.refusal is not None:
+            raise copy.copy(self.refusal or Closed())
 
     def _compiled(self, statement: Statement) -> tuple[str, dict[str, Any]]:
         found = self._statements.get(statement)
@@ -233,40 +142,16 @@ class Database:
             found = self._statements[statement] = self._sqlite.compiled(statement, self._reads)
         return found
 
-    def _bound_log(self) -> None:
-        """On an engine with the fault, copy the log back while no commit can happen (DESIGN.md, rule 9).
+    def _close_if_refused(self) -> None:
+        """After a read: what was closed or failed meanwhile keeps no connection, neither this one nor the writer's."""
+        if self.refusal is not None and not self._writer.turn.inherited:
+            self._reads.dispose()
+            self._writer.close_if_free()
 
-        Waits for nobody: if another process writes, it does the same in its turn. If a reader holds the log, it is tried again
-        when the log has grown by as much once more.
-        """
-        size = self._sqlite.log_to_copy()
-        if size <= dialect.LOG_LIMIT_BYTES:
-            self._tried_at_bytes = 0
-        elif size >= self._tried_at_bytes + dialect.LOG_LIMIT_BYTES:
-            self._tried_at_bytes = size
-            self._copy_log_back()
-
-    def _copy_log_back(self) -> None:
-        try:
-            if self._checkpointer is None:
-                self._checkpointer = self._sqlite.connect_writer()
-            with dialect.without_waiting(self._writer, self._timeout):
-                self._begin()
-            self._checkpointer.execute(dialect.CHECKPOINT).fetchall()
-        except DRIVER_ERRORS as error:
-            # The commit before it stands, whatever becomes of the checkpoint.
-            self._translated(error)
-
-    def _close_connections(self) -> None:
-        if self._checkpointer is not None:
-            self._checkpointer.close()
-        if self._writer is not None:
-            self._checked_out.close()
-        self._writer = self._checkpointer = None
-        self._writes.dispose()
-        self._reads.dispose()
-        if isinstance(self.refusal, Closed):
-            self._turn.retire()
+    @property
+    def refusal(self) -> Unavailable | None:
+        """Why no call is taken any more, if none is."""
+        return self._writer.refusal or (Closed() if self._closing else None)
 
     def engine(self) -> Engine:
         """Which engine this is. Never touches the disk."""
@@ -288,3 +173,12 @@ class Database:
     def integrity(self) -> str:
         """The engine's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""
         return self.read(lambda transaction: str(transaction.row(dialect.INTEGRITY)[0]))
+
+
+def _close_all() -> None:
+    for database in list(_open):
+        database.close()
+
+
+_open: weakref.WeakSet[Database] = weakref.WeakSet()
+atexit.register(_close_all)

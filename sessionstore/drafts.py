@@ -94,3 +94,8 @@ def prepare_all(
 def identity(drafts: Sequence[Prepared]) -> list[list[str | None]]:
     """What makes the messages of two calls the same: the caller's ids, the digests and the states."""
     return [[draft.id if draft.named else None, draft.digest, draft.status] for draft in drafts]
+
+
+def size_of(drafts: Sequence[Prepared]) -> int:
+    """About how many bytes these messages take."""
+    return sum(len(draft.content_json) + len(draft.metadata_json or "") for draft in drafts)

@@ -7,12 +7,12 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from sessionstore import statements
-from sessionstore.database import Transaction
 from sessionstore.drafts import Prepared
 from sessionstore.errors import ConversationDeleted
 from sessionstore.limits import Limits
 from sessionstore.model import Conversation, Lease, Message, Outcome, Tag, lease_expired
 from sessionstore.stored import Stored
+from sessionstore.transaction import Transaction
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,6 +9,7 @@ from sessionstore import jsontext
 from sessionstore.creation import Birth
 from sessionstore.door import Call
 from sessionstore.drafts import Draft, Prepared, identity, new_id, prepare_all
+from sessionstore.items import Lane
 from sessionstore.limits import Limits
 from sessionstore.model import IfBusy, IfMatch
 from sessionstore.unguarded import AcquireOrder
@@ -27,6 +28,8 @@ def call(
     if_match: IfMatch | None = None,
     *,
     must_hold: bool = False,
+    lane: Lane = Lane.GROUPED,
+    size: int = 0,
 ) -> Call:
     """What the door judges."""
     return Call(
@@ -35,6 +38,8 @@ def call(
         incarnation=limits.number(incarnation, "$.incarnation", least=1),
         if_match=if_match,
         must_hold=must_hold,
+        lane=lane,
+        size=size,
     )
 
 

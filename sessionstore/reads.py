@@ -8,7 +8,7 @@ from typing import Any
 
 from sessionstore import migrate, statements
 from sessionstore.creation import missing
-from sessionstore.database import Database, Transaction
+from sessionstore.database import Database
 from sessionstore.errors import (
     ConversationDeleted,
     InvalidInput,
@@ -18,6 +18,7 @@ from sessionstore.errors import (
 from sessionstore.limits import Limits
 from sessionstore.model import Conversation, ConversationPage, Engine, Message, Order, Page
 from sessionstore.reading import conversation_of
+from sessionstore.transaction import Transaction
 
 END = 2**63 - 1
 
@@ -27,7 +28,7 @@ class Reads:
 
     def __init__(self, database: Database, owner: str, clock: Callable[[], int], limits: Limits) -> None:
         self.database, self.limits = database, limits
-        self._owner, self._clock = owner, clock
+        self._owner, self.clock = owner, clock
 
     def get(self, id: str, *, incarnation: int | None = None) -> Conversation:
         """The conversation. Raises `ConversationNotFound`, `ConversationDeleted`."""
@@ -37,7 +38,7 @@ class Reads:
             row = transaction.row(statements.VIEW_OF_ID, owner=self._owner, id=id)
             if row is None:
                 raise missing(transaction, self._owner, id)
-            view = conversation_of(row, self._clock())
+            view = conversation_of(row, self.clock())
             _check_life(id, view.incarnation, incarnation)
             return view
 
@@ -69,7 +70,7 @@ class Reads:
             asked["part"] = _like(containing.lower())
 
         def look(transaction: Transaction) -> ConversationPage:
-            now = self._clock()
+            now = self.clock()
             timed = asked if generating is None else {**asked, "now": now}
             change = transaction.row(statements.NEWEST_CHANGE)[0]
             rows = transaction.rows(statement, **timed)
@@ -129,7 +130,7 @@ class Reads:
     def leases(self) -> list[Conversation]:
         """Every conversation with a lease, live or expired, the oldest turn first."""
         rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self._owner))
-        now = self._clock()
+        now = self.clock()
         return [conversation_of(row, now) for row in rows]
 
     def check_ready(self) -> Engine:

@@ -12,6 +12,12 @@ from sessionstore.errors import InvalidInput
 from sessionstore.limits import Limits
 
 PREFIX = "SESSIONSTORE_"
+RANGES = {
+    "port": (0, 65_535),
+    "busy_timeout_ms": (0, 3_600_000),
+    "max_waiting": (1, 1_000_000),
+    "shutdown_seconds": (0, 86_400),
+}
 
 
 def default_database_url() -> str:
@@ -32,6 +38,7 @@ class Settings:
     port: int = _setting("The port that `serve` listens on; 0 takes a free one", 8080)
     synchronous: str = _setting("full: acknowledged means durable; normal: the last commits may go with the power", "full")
     busy_timeout_ms: int = _setting("How long a call waits for the database before it answers busy", 5_000)
+    max_waiting: int = _setting("How many calls may wait for the writer before the next one is answered busy", 1_024)
     shutdown_seconds: int = _setting("How long `serve` waits for running calls when it is told to stop", 30)
     limits: Limits = field(default_factory=Limits)
 
@@ -47,15 +54,20 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be. Raises `InvalidInput` that names the setting."""
-        for name, most in (("port", 65_535), ("busy_timeout_ms", 3_600_000), ("shutdown_seconds", 86_400)):
-            if not 0 <= getattr(self, name) <= most:
-                raise InvalidInput(reason=f"Expected 0 to {most}", path=name)
+        for name, (least, most) in RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise InvalidInput(reason=f"Expected {least} to {most}", path=name)
         if self.synchronous not in ("full", "normal"):
             raise InvalidInput(reason="Expected full or normal", path="synchronous")
 
     def store_options(self) -> dict[str, Any]:
         """What `Store.open` takes of it."""
-        return {"synchronous": self.synchronous, "busy_timeout_ms": self.busy_timeout_ms, "limits": self.limits}
+        return {
+            "synchronous": self.synchronous,
+            "busy_timeout_ms": self.busy_timeout_ms,
+            "max_waiting": self.max_waiting,
+            "limits": self.limits,
+        }
 
 
 def variable(name: str) -> str:

@@ -1,5 +1,8 @@
 """The store: what programs call. Every method is one transaction, or one snapshot, and is safe to call from any thread.
 
+Calls that come at the same time share a transaction: each is judged and applied by itself, in a savepoint of its own, and
+answered after the COMMIT. What one of them raises undoes that one alone.
+
 All mutations take these, none is required:
 
 - `token`: the lease token of the caller's turn. With it the lease is renewed; a token that holds no lease is `LeaseLost`.
@@ -21,9 +24,10 @@ from sessionstore import forking, migrate, orders, repeats
 from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
 from sessionstore.dialect import Synchronous
-from sessionstore.door import Door
-from sessionstore.drafts import Draft, prepare, prepare_all
+from sessionstore.door import Carry, Door
+from sessionstore.drafts import Draft, prepare, prepare_all, size_of
 from sessionstore.errors import InvalidInput
+from sessionstore.items import Lane
 from sessionstore.limits import Limits
 from sessionstore.model import (
     Acquired,
@@ -58,9 +62,16 @@ def system_clock() -> int:
 class Store(Reads):
     """A session store on one database. Use `Store.open`, and close it: it is a context manager."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], int] = system_clock, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: Callable[[], int] = system_clock,
+        limits: Limits = DEFAULT_LIMITS,
+        carry: Carry | None = None,
+    ) -> None:
         super().__init__(database, "", clock, limits)
-        self._door = Door(database, "", clock, limits)
+        self._door = Door(carry or database.write, "", clock, limits)
 
     @classmethod
     def open(
@@ -70,6 +81,7 @@ class Store(Reads):
         migrate_first: bool = False,
         synchronous: Synchronous = "full",
         busy_timeout_ms: int = 5_000,
+        max_waiting: int = 1_024,
         clock: Callable[[], int] = system_clock,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Self:
@@ -77,10 +89,11 @@ class Store(Reads):
 
         It is created and brought to the newest schema only with `migrate_first`. Raises `SchemaBehind`, `SchemaAhead`,
         `NotADatabase`, `UnsupportedUrl`, `Busy`. `synchronous="normal"` may lose the last commits at a power failure.
+        A call that cannot begin within `busy_timeout_ms`, or that finds `max_waiting` others waiting, raises `Busy`.
         """
         if migrate_first:
             migrate.upgrade(url, busy_timeout_ms=busy_timeout_ms)
-        database = Database(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms)
+        database = Database(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms, max_waiting=max_waiting)
         try:
             migrate.verify(database)
         except BaseException:
@@ -165,7 +178,7 @@ class Store(Reads):
         Raises `Generating` while it or one of them is being generated; `force` revokes those leases instead.
         """
         self.limits.one_of(children, ("cascade", "orphan"), "$.children")
-        call = orders.call(self.limits, id, token, incarnation, if_match)
+        call = orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.ALONE)
         if force:
             return self._door.unguarded(call, lambda conversation: conversation.delete_by_force(children))
         return self._door.guarded(call, lambda conversation: conversation.delete(children))
@@ -184,7 +197,7 @@ class Store(Reads):
         Raises `MessageExists`, `MessageDeleted`, `MessageQueued`, `Generating`.
         """
         drafts = prepare_all(messages, self.limits, least=1, partial=token is not None)
-        call = orders.call(self.limits, id, token, incarnation, if_match)
+        call = orders.call(self.limits, id, token, incarnation, if_match, size=size_of(drafts))
         return self._door.guarded(call, lambda conversation: conversation.append(drafts), repeats.appended(drafts))
 
     def put(
@@ -207,7 +220,7 @@ class Store(Reads):
             raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
         draft = prepare(message, self.limits)
         return self._door.guarded(
-            orders.call(self.limits, id, token, incarnation),
+            orders.call(self.limits, id, token, incarnation, size=size_of([draft])),
             lambda conversation: conversation.put(draft, if_match=if_match, only_create=only_create),
             repeats.put(draft, if_match, only_create=only_create),
         )
@@ -256,7 +269,7 @@ class Store(Reads):
         self.limits.required_number(after_position, "$.after_position", least=-1)
         self.limits.required_number(through_position, "$.through_position", least=after_position)
         return self._door.guarded(
-            orders.call(self.limits, id, token, incarnation, if_match),
+            orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.ALONE),
             lambda conversation: conversation.truncate(after_position, through_position),
             repeats.truncated(after_position, through_position),
         )
@@ -281,7 +294,8 @@ class Store(Reads):
         it was this call that made it.
         """
         order = forking.order(self.limits, new, through_position, before_user_message, title, settled=settled)
-        call, repeat = orders.call(self.limits, id, token, incarnation, if_match), repeats.forked(order, self._door.owner)
+        call = orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.ALONE)
+        repeat = repeats.forked(order, self._door.owner)
         if order.settled:
             return self._door.unguarded(call, lambda conversation: conversation.fork_settled(order), repeat)
         points = {"through_position": through_position, "before_user_message": before_user_message}
@@ -306,7 +320,7 @@ class Store(Reads):
         `TokenUsed` for one whose turn began with other messages.
         """
         order = orders.acquire(self.limits, holder, token, ttl_ms, if_busy, messages, if_match)
-        call = orders.call(self.limits, id, None, incarnation)
+        call = orders.call(self.limits, id, None, incarnation, size=size_of(order.messages))
         return self._door.unguarded(call, lambda conversation: conversation.acquire(order))
 
     def renew(
@@ -326,14 +340,14 @@ class Store(Reads):
         if phase is not None:
             self.limits.phase(phase)
         self.limits.ttl(ttl_ms)
-        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True)
+        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True, lane=Lane.FIRST)
         return self._door.guarded(call, lambda conversation: conversation.renew(phase=phase, ttl_ms=ttl_ms))
 
     def release(
         self, id: str, *, token: str | None, incarnation: int | None = None, if_match: IfMatch | None = None
     ) -> Answer[Conversation]:
         """End the turn without a word about how it went. Raises `LeaseLost`, but not for a repeat."""
-        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True)
+        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True, lane=Lane.FIRST)
         repeat = call.token_hash and repeats.released(call.token_hash)
         return self._door.guarded(call, lambda conversation: conversation.release(), repeat or None)
 
@@ -358,7 +372,7 @@ class Store(Reads):
         if usage is not None:
             self.limits.json_object(usage, "$.usage")
         drafts = prepare_all(messages, self.limits)
-        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True)
+        call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True, size=size_of(drafts))
         digest = repeats.finish_digest(drafts, outcome, usage)
         repeat = call.token_hash and repeats.finished(call.token_hash, digest, drafts)
         options: dict[str, Any] = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs}
@@ -379,5 +393,5 @@ class Store(Reads):
         Name the `generation` that is meant, and a late copy of the call harms no later turn.
         """
         self.limits.number(generation, "$.generation", least=1)
-        call = orders.call(self.limits, id, token, incarnation, if_match)
+        call = orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.FIRST)
         return self._door.unguarded(call, lambda conversation: conversation.interrupt(generation, force=force))

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sessionstore import jsontext, statements
-from sessionstore.database import Transaction
 from sessionstore.drafts import Prepared
 from sessionstore.errors import LeaseLost, MessageDeleted, MessageExists, MessageQueued
 from sessionstore.model import Conversation, Message, Outcome
 from sessionstore.reading import conversation_of
+from sessionstore.transaction import Transaction
 
 
 class Turn(NamedTuple):

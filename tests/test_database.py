@@ -12,8 +12,10 @@ import pytest
 import sqlalchemy
 
 from sessionstore import Store, dialect, errors, statements
-from sessionstore.database import Database, Transaction
+from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite, engine_fault
+from sessionstore.transaction import Transaction
+from sessionstore.writer import Writer
 from tests.conftest import Clock, Tables, texts, user
 
 pytestmark = pytest.mark.any_sql
@@ -99,7 +101,7 @@ def test_a_lost_transaction_is_never_reported_as_committed(opened: Database) -> 
 
     def change(transaction: Transaction) -> None:
         transaction.run(INSERT, id="a")
-        opened._writer.execute("ROLLBACK")
+        opened._writer._connection.execute("ROLLBACK")
 
     with pytest.raises(errors.StorageFailed):
         opened.write(change)
@@ -158,7 +160,7 @@ def test_after_an_io_error_the_store_is_unready_and_its_connections_are_closed(p
 
     with pytest.raises(errors.StorageFailed):
         plain.transact("c", change)
-    assert plain.database._writer is None
+    assert plain.database._writer._connection is None
     for call in (plain.check_ready, lambda: plain.get("c"), lambda: plain.append("c", [user("x")])):
         with pytest.raises(errors.StorageFailed):
             call()
@@ -187,7 +189,7 @@ def test_an_interrupt_at_any_moment_leaves_the_store_usable(plain: Store) -> Non
 
     plain.create("c")
     plain.append("c", [user("warm")])
-    doors = (Database.write, Database._transact, Database._take_turn, Database._settle, Database._commit, Database._end_turn)
+    doors = (Database.write, Writer.enter, Writer.transact, Writer._apply, Writer._commit, Writer._settle, Writer.leave)
     code = {door.__code__ for door in doors}
     lines = 0
 
@@ -327,7 +329,7 @@ def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoin
     monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
     with Store.open(url, clock=clock, synchronous="normal") as store:
         store.create("c")
-        assert dialect.setting(store.database._writer, "wal_autocheckpoint") == 0
+        assert dialect.setting(store.database._writer._connection, "wal_autocheckpoint") == 0
         most = 0
         for _ in range(1200):
             store.append("c", [user("x" * 16_000)])
@@ -339,7 +341,7 @@ def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoin
 def test_the_settings_are_in_force(plain: Store) -> None:
     asked = {"synchronous": 2, "foreign_keys": 1, "secure_delete": 1, "journal_mode": "wal"}
     plain.create("c")
-    writer = plain.database._writer
+    writer = plain.database._writer._connection
     assert {name: dialect.setting(writer, name) for name in asked} == asked
     assert plain.database.settings()["synchronous"] == "full"
 
@@ -352,7 +354,7 @@ def test_a_file_that_we_make_is_private(tmp_path: Path, clock: Clock) -> None:
             modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in (tmp_path / "deep/er").iterdir()}
     finally:
         os.umask(old)
-    assert modes == {"new.db": 0o600, "new.db-wal": 0o600, "new.db-shm": 0o600}
+    assert modes == {"new.db": 0o600, "new.db-wal": 0o600, "new.db-shm": 0o600, "new.db-gate": 0o600}
     assert stat.S_IMODE((tmp_path / "deep").stat().st_mode) & 0o077 in (0o077, 0)
     assert stat.S_IMODE((tmp_path / "deep/er").stat().st_mode) == 0o700
 

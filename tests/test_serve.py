@@ -1,11 +1,13 @@
 """`sessionstore serve` as a process, over real sockets."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,40 @@ class Server:
         self.said = listening + database
         self.address = listening.split()[2] if listening else ""
 
-    def threads(self) -> int:
-        """One more than before: a call has been read and waits for the database."""
-        return len(list(Path(f"/proc/{self.process.pid}/task").iterdir()))
+    def post(self, path: str, body: Any) -> "Sent":
+        """Send a call and go on."""
+        return Sent(int(self.address.rpartition(":")[2]), path, body)
+
+    def wait_until_read(self) -> None:
+        """Everything that was sent lies in no queue of the system any more: the server has it."""
+        port = f"{int(self.address.rpartition(':')[2]):04X}"
+        while any(
+            local.endswith(f":{port}") and state == "01" and not queues.endswith(":00000000")
+            for _, local, _, state, queues, *_ in map(str.split, Path("/proc/net/tcp").read_text().splitlines()[1:])
+        ):
+            pass
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
         self.errors = self.process.communicate(timeout=30)[1]
         return self.process.returncode
+
+
+class Sent:
+    """A call on its way, over a socket of its own."""
+
+    def __init__(self, port: int, path: str, body: Any) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        text = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        self._socket.sendall(head.encode() + text)
+
+    def answer(self) -> tuple[int, Any]:
+        """Status and body."""
+        with self._socket:
+            answered = HTTPResponse(self._socket)
+            answered.begin()
+            return answered.status, json.loads(answered.read())
 
 
 @pytest.fixture
@@ -77,23 +105,13 @@ def test_sigterm_finishes_the_call_that_is_running(url: str, path: Path) -> None
         store.create("c")
     rival = sqlite3.connect(path, isolation_level=None)
     rival.execute("BEGIN IMMEDIATE")
-    answers: list[Any] = []
-
-    def call() -> None:
-        body = {"messages": [{"role": "user", "content": "accepted"}]}
-        answers.append(httpx2.post(f"{running.address}/v1/conversations/c/messages", json=body, timeout=30))
-
-    idle = running.threads()
-    waiting = threading.Thread(target=call)
-    waiting.start()
-    while running.threads() == idle:
-        pass
+    call = running.post("/v1/conversations/c/messages", {"messages": [{"role": "user", "content": "accepted"}]})
+    running.wait_until_read()
     running.process.send_signal(signal.SIGTERM)
     rival.execute("ROLLBACK")
     rival.close()
-    waiting.join(30)
+    assert call.answer()[0] == 201
     assert running.stop() == 0
-    assert answers[0].status_code == 201
     with Store.open(url) as store:
         assert texts(store, "c") == ["accepted"]
 

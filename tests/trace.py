@@ -17,32 +17,39 @@ FIRST = re.compile(r"SELECT conversations\.pk, conversations\.id, conversations\
 
 
 class Trace:
-    """Listens to one writing connection."""
+    """Listens to one writing connection. An item is what is said in a savepoint, or in a transaction without any."""
 
     def __init__(self, violations: list[str]) -> None:
-        self.violations, self.begun, self.said = violations, "", list[str]()
+        self.violations, self.begun = violations, ""
+        self.items: list[list[str]] = []
 
     def hear(self, statement: str) -> None:
         """One statement, as the database got it."""
-        word = statement.strip().split(None, 1)[0].upper()
+        said = statement.strip()
+        word = said.split(None, 1)[0].upper()
         if word == "BEGIN":
-            self.begun, self.said = statement.strip().upper(), []
-        elif word in ("COMMIT", "ROLLBACK"):
+            self.begun, self.items = said.upper(), [[]]
+        elif word in ("COMMIT", "ROLLBACK") and not said.upper().startswith("ROLLBACK TO"):
             self._judge(committed=word == "COMMIT")
             self.begun = ""
+        elif word in ("SAVEPOINT", "RELEASE"):
+            self.items.append([])
+        elif word == "ROLLBACK":
+            self.items[-1] = []
         elif self.begun:
-            self.said.append(statement)
+            self.items[-1].append(statement)
         elif WRITES.match(statement):
             self.violations.append(f"written outside of a transaction: {_short(statement)}")
 
     def _judge(self, *, committed: bool) -> None:
-        written = [statement for statement in self.said if WRITES.match(statement)]
-        if not written or not committed:
-            return
-        if self.begun != "BEGIN IMMEDIATE":
-            self.violations.append(f"{self.begun} before {_short(written[0])}")
-        if not FIRST.match(self.said[0]):
-            self.violations.append(f"{_short(self.said[0])} came before the conversation was read")
+        for said in self.items if committed else []:
+            written = [statement for statement in said if WRITES.match(statement)]
+            if not written:
+                continue
+            if self.begun != "BEGIN IMMEDIATE":
+                self.violations.append(f"{self.begun} before {_short(written[0])}")
+            if not FIRST.match(said[0]):
+                self.violations.append(f"{_short(said[0])} came before the conversation was read")
 
 
 def _short(statement: str) -> str:

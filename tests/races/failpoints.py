@@ -19,8 +19,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sessionstore.database import Database, Transaction
 from sessionstore.dialect import ImmediateSQLite
+from sessionstore.transaction import Transaction
+from sessionstore.writer import Writer
 
 Action = Callable[[], None]
 PATIENCE = 60
@@ -76,14 +77,13 @@ def wait_for(file: Path) -> None:
 
 
 def _after_begin(action: Action, _: int) -> Action:
-    begin = Database._begin
+    begin = Writer.begin
 
-    def patched(self: Database) -> Any:
-        connection = begin(self)
+    def patched(self: Writer) -> None:
+        begin(self)
         action()
-        return connection
 
-    return _patch(Database, "_begin", patched)
+    return _patch(Writer, "begin", patched)
 
 
 def _before_commit(action: Action, _: int) -> Action:
@@ -97,13 +97,13 @@ def _before_commit(action: Action, _: int) -> Action:
 
 
 def _after_commit(action: Action, _: int) -> Action:
-    commit = Database._commit
+    commit = Writer._commit
 
-    def patched(self: Database) -> None:
+    def patched(self: Writer) -> None:
         commit(self)
         action()
 
-    return _patch(Database, "_commit", patched)
+    return _patch(Writer, "_commit", patched)
 
 
 def _statement(action: Action, number: int) -> Action:

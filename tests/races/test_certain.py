@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sessionstore import Store, errors
-from sessionstore.database import Transaction
+from sessionstore.transaction import Transaction
 from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
 from tests.races.arenas import Process
 from tests.races.failpoints import fail, failpoint, pause, wait_for

@@ -1,0 +1,102 @@
+"""Who runs a write: the thread that calls, when it is the only one, else a thread of the store's own, for many calls at once.
+
+One commit costs one wait for the disk, whoever shares it. Groups form by themselves: what arrives while one is written is the
+next one, and nobody ever waits for a group to grow (DESIGN.md, rule 7).
+"""
+
+import threading
+import time
+from typing import Any
+
+from sessionstore.errors import Busy
+from sessionstore.items import Item, Lanes, ThreadItem, answer
+from sessionstore.writer import Writer, fail
+
+# How long the thread stays awake for the threads that it has just answered.
+AWAKE_SECONDS = 0.002
+
+
+class Groups:
+    """Runs calls in the order of their lanes. The thread is started when it is first needed."""
+
+    def __init__(self, writer: Writer, places: int, name: str) -> None:
+        self._writer, self._lanes, self._name = writer, Lanes(places), name
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+        self._awake = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits, nor is about to: then a caller may run his call himself."""
+        return not self._awake and not len(self._lanes)
+
+    def join(self, item: Item) -> None:
+        """Have a call run. Raises `Busy` when too many wait."""
+        self._lanes.join(item)
+        if self._thread is None:
+            self._start()
+
+    def run(self, item: ThreadItem) -> Any:
+        """Have a call run, and wait for what becomes of it."""
+        self.join(item)
+        return item.wait()
+
+    def close(self, seconds: float) -> None:
+        """Run what waits, and end the thread; after that time it is left to itself."""
+        self._lanes.close()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(seconds)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        crowd = False
+        try:
+            while self._lanes.wait(AWAKE_SECONDS if crowd else 0) or self._sleep():
+                crowd = self._round() > 1
+        finally:
+            self._awake, self._thread = False, None
+
+    def _sleep(self) -> bool:
+        """Until somebody comes. False when nobody will any more."""
+        self._awake = False
+        came = self._lanes.wait()
+        self._awake = True
+        return came
+
+    def _round(self) -> int:
+        """One transaction. Answers how many calls took part."""
+        ran = self._transaction()
+        self._lanes.gone(ran)
+        due = self._writer.log_is_due()
+        if not due:
+            # The other processes go on while we wake our callers up.
+            self._writer.leave()
+        answer(ran)
+        if due:
+            self._writer.copy_log_back()
+            self._writer.leave()
+        return len(ran)
+
+    def _transaction(self) -> list[Item]:
+        try:
+            self._writer.wait()
+            self._writer.begin()
+        except BaseException as error:  # noqa: BLE001  # it is what everybody is told
+            return self._refuse(self._writer.known(error))
+        items = self._lanes.take()
+        left = self._writer.run(items) if items else []
+        self._lanes.put_back(left)
+        return items[: len(items) - len(left)]
+
+    def _refuse(self, error: BaseException) -> list[Item]:
+        """Nobody can write now. While the database is busy, those go on waiting who have the time."""
+        now = time.monotonic()
+        refused = self._lanes.leave(lambda item: not isinstance(error, Busy) or item.deadline <= now)
+        fail(refused, error)
+        return refused

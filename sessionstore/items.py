@@ -1,0 +1,244 @@
+"""What waits for the writer: calls in their lanes, each with a deadline, each answered once."""
+
+import asyncio
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from sessionstore.errors import Busy
+
+GROUP_ITEMS = 64
+GROUP_BYTES = 1024 * 1024
+RESERVED_PLACES = 64
+WAITING_BYTES = 64 * 1024 * 1024
+
+
+class Lane(Enum):
+    """How a call waits."""
+
+    FIRST = auto()
+    """In front of other conversations' calls, and with places of its own: what keeps a turn alive or stops it."""
+    GROUPED = auto()
+    """In line, together with others in one transaction."""
+    ALONE = auto()
+    """In line, in a transaction of its own: what may take long."""
+
+
+class Item:
+    """A call on its way to the writer: what it does, and what became of it."""
+
+    __slots__ = ("_begun", "bytes", "change", "deadline", "error", "key", "lane", "result", "running")
+
+    def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
+        self.change, self.lane, self.key, self.bytes = change, lane, key, size
+        self.deadline = time.monotonic() + timeout
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.running = False
+        self._begun = threading.Lock()
+
+    def begin(self) -> bool:
+        """Decide, once, between running it and giving it up: only who is told True may do either."""
+        return self._begun.acquire(blocking=False)
+
+
+class ThreadItem(Item):
+    """A call whose thread waits for it."""
+
+    __slots__ = ("_answered",)
+
+    def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
+        super().__init__(change, lane, key, size, timeout)
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    def answer(self) -> None:
+        """Wake the thread."""
+        self._answered.release()
+
+    def wait(self) -> Any:
+        """What became of it. Raises `Busy` when it has not begun by its deadline; what has begun is waited for."""
+        try:
+            if not self._answered.acquire(timeout=max(0, self.deadline - time.monotonic())):
+                if self.begin():
+                    raise Busy
+                self._answered.acquire()
+        except BaseException:
+            self.begin()
+            raise
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class LoopItem(Item):
+    """A call that is awaited on an event loop. When the one who awaits it is cancelled, what has not begun never will."""
+
+    __slots__ = ("_timer", "future", "loop")
+
+    def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
+        super().__init__(change, lane, key, size, timeout)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self._timer = self.loop.call_later(timeout, self._expire)
+
+    def begin(self) -> bool:
+        """See `Item`."""
+        return not self.future.cancelled() and super().begin()
+
+    def resolve(self) -> None:
+        """Answer, on the loop."""
+        self._timer.cancel()
+        if self.future.done():
+            return
+        if self.error is None:
+            self.future.set_result(self.result)
+        else:
+            self.future.set_exception(self.error)
+
+    def _expire(self) -> None:
+        # The writer may be held up itself, so nobody's patience rests with it.
+        if not self.future.done() and self.begin():
+            self.future.set_exception(Busy())
+
+
+def answer(items: Iterable[Item]) -> None:
+    """Tell everybody who waits: threads one by one, an event loop once for all of its calls."""
+    loops: dict[asyncio.AbstractEventLoop, list[LoopItem]] = {}
+    for item in items:
+        if isinstance(item, LoopItem):
+            loops.setdefault(item.loop, []).append(item)
+        elif isinstance(item, ThreadItem):
+            item.answer()
+    for loop, awaited in loops.items():
+        try:
+            loop.call_soon_threadsafe(_resolve, awaited)
+        except RuntimeError:
+            # The loop is closed: nobody awaits anything there any more.
+            continue
+
+
+def _resolve(items: list[LoopItem]) -> None:
+    for item in items:
+        item.resolve()
+
+
+class Lanes:
+    """The line in front of the writer. Anybody may join; only the writer's thread takes.
+
+    The order within a conversation is kept: what goes first passes the calls of other conversations only.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places, self._counting = places, threading.Lock()
+        self._waiting = self._bytes = 0
+        self._arrivals: SimpleQueue[Item | None] = SimpleQueue()
+        self._first: deque[Item] = deque()
+        self._line: deque[Item] = deque()
+        self._in_line: Counter[str] = Counter()
+        self._passed = False
+        self.closed = False
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def join(self, item: Item) -> None:
+        """Stand in line. Raises `Busy` when there is no place left, or no room for so many bytes."""
+        places = self._places + RESERVED_PLACES if item.lane is Lane.FIRST else self._places
+        with self._counting:
+            if self._waiting >= places or (self._bytes and self._bytes + item.bytes > WAITING_BYTES):
+                raise Busy
+            self._waiting += 1
+            self._bytes += item.bytes
+        self._arrivals.put(item)
+
+    def close(self) -> None:
+        """Let nobody in after those who stand here."""
+        self._arrivals.put(None)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until somebody stands here. False when that time has passed, or when the line is closed and empty."""
+        if self._first or self._line:
+            return True
+        if self.closed:
+            return False
+        try:
+            self._sort(self._arrivals.get(timeout=seconds))
+        except Empty:
+            return False
+        self._sort_arrivals()
+        return bool(self._first or self._line)
+
+    def take(self) -> list[Item]:
+        """Who goes next, in one transaction: somebody who goes alone, or a group of at most 64 and about 1 MiB."""
+        self._sort_arrivals()
+        if self._alone_is_next() and (self._passed or not self._first):
+            self._passed = False
+            return [self._leave_line()]
+        group: list[Item] = []
+        size = 0
+        while self._first and len(group) < GROUP_ITEMS:
+            group.append(self._first.popleft())
+        while self._line and len(group) < GROUP_ITEMS and size < GROUP_BYTES and not self._alone_is_next():
+            item = self._leave_line()
+            size += item.bytes
+            group.append(item)
+        # Who goes alone lets one group pass, and not also those who come first meanwhile.
+        self._passed = self._alone_is_next()
+        return group
+
+    def gone(self, items: Sequence[Item]) -> None:
+        """They have been served: their places are free."""
+        with self._counting:
+            self._waiting -= len(items)
+            self._bytes -= sum(item.bytes for item in items)
+
+    def put_back(self, items: Sequence[Item]) -> None:
+        """Those whom the group had no time for stand at the head again."""
+        for item in reversed(items):
+            self._line.appendleft(item)
+            self._in_line[item.key] += 1
+
+    def leave(self, leaves: Callable[[Item], bool]) -> list[Item]:
+        """Take those out of the line who have no business here any more."""
+        self._sort_arrivals()
+        everybody = [*self._first, *self._line]
+        self._first.clear()
+        self._line.clear()
+        self._in_line.clear()
+        for item in everybody:
+            if not leaves(item):
+                self._sort(item)
+        return [item for item in everybody if leaves(item)]
+
+    def _alone_is_next(self) -> bool:
+        return bool(self._line) and self._line[0].lane is Lane.ALONE
+
+    def _sort_arrivals(self) -> None:
+        try:
+            while True:
+                self._sort(self._arrivals.get_nowait())
+        except Empty:
+            return
+
+    def _sort(self, item: Item | None) -> None:
+        if item is None:
+            self.closed = True
+        elif item.lane is Lane.FIRST and item.key not in self._in_line:
+            self._first.append(item)
+        else:
+            self._line.append(item)
+            self._in_line[item.key] += 1
+
+    def _leave_line(self) -> Item:
+        item = self._line.popleft()
+        left = self._in_line[item.key] - 1
+        if left:
+            self._in_line[item.key] = left
+        else:
+            del self._in_line[item.key]
+        return item

@@ -1,0 +1,251 @@
+"""The one connection of this process that writes to a file: who may use it, what a transaction on it is, and how it ends."""
+
+import copy
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from sessionstore import dialect
+from sessionstore.dialect import DRIVER_ERRORS, SQLite, Statement
+from sessionstore.errors import Busy, Closed, OutcomeUnknown, StorageFailed, Unavailable
+from sessionstore.gate import Gate
+from sessionstore.items import Item
+from sessionstore.transaction import Transaction
+from sessionstore.turn import Turn
+
+T = TypeVar("T")
+GROUP_SECONDS = 0.005
+
+
+class Writer:
+    """A writing connection. Who has entered may use it: one thread of this process, and one process of those at the gate."""
+
+    def __init__(self, sqlite: SQLite, compiled: Callable[[Statement], tuple[str, dict[str, Any]]], timeout: float) -> None:
+        self._sqlite, self._compiled, self._timeout = sqlite, compiled, timeout
+        self.turn, self._gate = Turn(sqlite.path), Gate(sqlite.path)
+        self._engine = sqlite.write_engine()
+        self._checked_out: Any = None
+        self._connection: Any = None
+        self._checkpointer: Any = None
+        self._tried_at_bytes = 0
+        self.refusal: Unavailable | None = None
+
+    # Who may write --------------------------------------------------------------------------------------------------------
+
+    def enter(self) -> bool:
+        """Enter if that needs no waiting. Raises what the store refuses with."""
+        if not self.turn.take(0):
+            return False
+        if self.refusal is not None:
+            raise copy.copy(self.refusal)
+        return self._gate.enter()
+
+    def wait(self) -> None:
+        """Enter, however long it takes. Raises what the store refuses with."""
+        self.turn.take(-1)
+        if self.refusal is not None:
+            raise copy.copy(self.refusal)
+        self._gate.wait()
+
+    def leave(self) -> None:
+        """Leave nothing open behind, whatever interrupts it. Does nothing for who has not entered."""
+        interrupted: BaseException | None = None
+        while self.turn.mine:
+            try:
+                self._settle()
+                self._gate.leave()
+                self.turn.give_back()
+            except BaseException as error:  # noqa: BLE001  # it is raised when the turn has been given back
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+    def close(self, timeout: float) -> None:
+        """Close the connections when nobody is inside any more: at once for who is, then it happens on leaving."""
+        if self.turn.mine:
+            return
+        try:
+            self.turn.take(timeout)
+        finally:
+            self.leave()
+
+    def close_if_free(self) -> None:
+        """Close the connections unless somebody is inside, who does it on leaving."""
+        if self.turn.take(0):
+            self.leave()
+
+    # Transactions ---------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin a transaction that holds the write lock. Raises the driver's error for a lock that is not to be had."""
+        if self._connection is None:
+            self._checked_out = self._engine.raw_connection()
+            self._connection = self._checked_out.driver_connection
+        self._engine.dialect.do_begin(self._connection)
+
+    def transact(self, change: Callable[[Transaction], T]) -> T:
+        """Run one change in one transaction."""
+        self.begin()
+        result = self._apply(change)
+        self._commit()
+        if self.log_is_due():
+            self.copy_log_back()
+        return result
+
+    def run(self, items: Sequence[Item]) -> list[Item]:
+        """Run calls in the transaction that has begun, commit it, and note in each what became of it.
+
+        One that fails is undone by itself. Answers those for whom there was no time.
+        """
+        ran: Sequence[Item] = items
+        try:
+            ran = items[: self._alone(items[0]) if len(items) == 1 else self._group(items)]
+            self._commit()
+        except _Undone:
+            self._one_by_one(items)
+        except BaseException as error:  # noqa: BLE001  # it is what everybody is told
+            fail(ran, self.known(error))
+        return list(items[len(ran) :])
+
+    def _alone(self, item: Item) -> int:
+        if _may_begin(item):
+            item.result = self._apply(item.change)
+        return 1
+
+    def _group(self, items: Sequence[Item]) -> int:
+        """Run each in a savepoint until the time is over, and answer how many had their turn."""
+        execute, end = self._connection.execute, time.monotonic() + GROUP_SECONDS
+        for count, item in enumerate(items):
+            if count and time.monotonic() > end:
+                return count
+            if not _may_begin(item):
+                continue
+            execute("SAVEPOINT item")
+            try:
+                item.result = self._apply(item.change)
+            except BaseException as error:  # noqa: BLE001  # it is this item's answer
+                self._undo(item, error)
+            execute("RELEASE item")
+        return len(items)
+
+    def _undo(self, item: Item, error: BaseException) -> None:
+        item.error = self.known(error)
+        if self.refusal is not None:
+            raise error
+        # A full disk, for one, rolls back everything and says so nowhere else; the next item would run in autocommit.
+        if not self._connection.in_transaction:
+            raise _Undone
+        self._connection.execute("ROLLBACK TO item")
+
+    def _one_by_one(self, items: Sequence[Item]) -> None:
+        """Each in a transaction of its own, after one of them has undone them all."""
+        for item in items:
+            if item.running or _may_begin(item):
+                item.error = None
+                try:
+                    item.result = self.transact(item.change)
+                except BaseException as error:  # noqa: BLE001  # it is this item's answer
+                    item.error = self.known(error)
+                    self._settle()
+
+    def _apply(self, change: Callable[[Transaction], T]) -> T:
+        transaction = Transaction(self._connection, self._compiled)
+        try:
+            result = change(transaction)
+            if transaction.failed is not None:
+                raise transaction.failed
+        finally:
+            transaction.over()
+        return result
+
+    def _commit(self) -> None:
+        end = time.monotonic() + self._timeout
+        while not self._committed(end):
+            time.sleep(0.001)
+
+    def _committed(self, end: float) -> bool:
+        """True when it is done, False when it may be tried again, since a COMMIT that found the database busy did nothing."""
+        lost = not self._connection.in_transaction
+        try:
+            self._engine.dialect.do_commit(self._connection)
+        except DRIVER_ERRORS as error:
+            known = self.known(error)
+            if isinstance(known, Busy) and not lost and time.monotonic() < end:
+                return False
+            if lost or isinstance(known, Busy):
+                raise known from error
+            raise OutcomeUnknown from error
+        return True
+
+    def _settle(self) -> None:
+        """Roll back what is still open, and close everything once the store is closed or the storage is not to be trusted."""
+        if self.refusal is not None:
+            self._close_connections()
+        elif self._connection is not None and self._connection.in_transaction:
+            try:
+                self._connection.execute("ROLLBACK")
+            except DRIVER_ERRORS:
+                self._checked_out.invalidate()
+                self._connection = None
+
+    def _close_connections(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+        if self._connection is not None:
+            self._checked_out.close()
+        self._connection = self._checkpointer = None
+        self._engine.dispose()
+        if isinstance(self.refusal, Closed):
+            self._gate.close()
+            self.turn.retire()
+
+    def known(self, error: BaseException) -> BaseException:
+        """Our error for the driver's. After an I/O error the store refuses everything."""
+        known = self._sqlite.known(error)
+        if isinstance(known, StorageFailed):
+            self.refusal = self.refusal or known
+        return known
+
+    # The log --------------------------------------------------------------------------------------------------------------
+
+    def log_is_due(self) -> bool:
+        """Whether it is on us to copy the write-ahead log back now (DESIGN.md, rule 9).
+
+        If a reader holds the log, it is tried again when the log has grown by as much once more.
+        """
+        size = self._sqlite.log_to_copy()
+        if size <= dialect.LOG_LIMIT_BYTES:
+            self._tried_at_bytes = 0
+            return False
+        return size >= self._tried_at_bytes + dialect.LOG_LIMIT_BYTES
+
+    def copy_log_back(self) -> None:
+        """Copy it while no commit can happen. Waits for nobody: if another process writes, it does the same in its turn."""
+        self._tried_at_bytes = self._sqlite.log_to_copy()
+        try:
+            if self._checkpointer is None:
+                self._checkpointer = self._sqlite.connect_writer()
+            with dialect.without_waiting(self._connection, self._timeout):
+                self.begin()
+            self._checkpointer.execute(dialect.CHECKPOINT).fetchall()
+        except DRIVER_ERRORS as error:
+            # The commit before it stands, whatever becomes of the checkpoint.
+            self.known(error)
+
+
+class _Undone(Exception):
+    """The database has rolled back the whole transaction by itself."""
+
+
+def _may_begin(item: Item) -> bool:
+    """Whether it is still wanted; what is past its deadline is told so."""
+    item.running = item.begin()
+    if item.running and item.deadline < time.monotonic():
+        item.running, item.error = False, Busy()
+    return item.running
+
+
+def fail(items: Sequence[Item], error: BaseException) -> None:
+    """Tell everybody the same, each with an exception of its own."""
+    for item in items:
+        item.error = error if len(items) == 1 else copy.copy(error)

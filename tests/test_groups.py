@@ -1,0 +1,570 @@
+"""One writer that groups: each line of DESIGN.md's rule 7, with the bad moment made certain.
+
+The database is held by somebody else while calls come in, so all of them wait when the writer gets it.
+"""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessionstore import AsyncStore, Store, errors, writer
+from sessionstore.database import Database
+from sessionstore.dialect import ImmediateSQLite
+from sessionstore.gate import Gate
+from sessionstore.items import GROUP_ITEMS, RESERVED_PLACES, Lane
+from sessionstore.writer import Writer
+from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, texts, user
+from tests.test_database import _sqlite_error
+
+Results = list[Any]
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Nobody can begin meanwhile."""
+    rival = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    rival.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        rival.execute("ROLLBACK")
+        rival.close()
+
+
+@pytest.fixture
+def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many savepoints each COMMIT of the product had in it."""
+    seen: list[int] = []
+    groups, commit = Writer._group, ImmediateSQLite.do_commit
+
+    def group(self: Writer, items: Any) -> int:
+        count = groups(self, items)
+        seen.append(count)
+        return count
+
+    def do_commit(self: ImmediateSQLite, connection: Any) -> None:
+        commit(self, connection)
+        seen.append(0) if not seen or seen[-1] <= 0 else seen.append(-seen.pop())
+
+    monkeypatch.setattr(Writer, "_group", group)
+    monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
+    return seen
+
+
+def sizes(commits: list[int]) -> list[int]:
+    """The number of calls in each transaction, in order."""
+    return [max(1, -count) for count in commits]
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine ends groups early; the test of that says so."""
+    monkeypatch.setattr(writer, "GROUP_SECONDS", 60)
+
+
+@pytest.fixture
+def together(url: str, path: Path, clock: Clock) -> Callable[..., Results]:
+    """Have calls wait in that order, then let them run; what each answered or raised."""
+
+    def run(*calls: Callable[[AsyncStore], Any], **options: Any) -> Results:
+        async def scenario() -> Results:
+            async with await AsyncStore.open(url, clock=clock, **options) as store:
+                with held(path):
+                    tasks = [asyncio.ensure_future(call(store)) for call in calls]
+                    await asyncio.sleep(0)
+                    waiting = len(store.store.database._groups._lanes)
+                    assert waiting == sum(not task.done() for task in tasks)
+                return await asyncio.gather(*tasks, return_exceptions=True)
+
+        return asyncio.run(scenario())
+
+    return run
+
+
+def append(text: Any, id: str = "c", **rest: Any) -> Callable[[AsyncStore], Any]:
+    return lambda store: store.append(id, [user(text, **rest)])
+
+
+def change(action: Callable[[Any], Any], id: str = "c") -> Callable[[AsyncStore], Any]:
+    return lambda store: store.transact(id, action)
+
+
+def test_what_waits_shares_one_commit(plain: Store, together: Any, commits: list[int]) -> None:
+    plain.create("c")
+    commits.clear()
+    answers = together(*(append(number) for number in range(10)))
+    assert sizes(commits) == [10]
+    assert [answer.value[0].position for answer in answers] == list(range(10))
+    assert texts(plain, "c") == list(range(10))
+
+
+def test_a_bad_call_harms_nobody_else(plain: Store, together: Any, commits: list[int]) -> None:
+    plain.create("c", messages=[user("there", "taken")])
+    plain.create("held")
+    plain.acquire("held", "somebody", token=TOKEN)
+    commits.clear()
+
+    def half_done(conversation: Any) -> None:
+        conversation.append([user("undone")])
+        raise ZeroDivisionError
+
+    first, generating, exists, broken, last = together(
+        append("first"), append("x", "held"), append("other content"), change(half_done), append("last")
+    )
+    assert sizes(commits) == [5]
+    assert isinstance(generating, errors.Generating)
+    assert isinstance(broken, ZeroDivisionError)
+    assert (first.value[0].position, last.value[0].position) == (1, 3)
+    assert texts(plain, "c") == ["there", "first", "other content", "last"]
+    assert exists.value[0].version == first.value[0].version + 1
+
+
+def test_each_caller_has_an_exception_of_its_own(plain: Store, together: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.create("c")
+
+    def do_commit(_: Any, __: Any) -> None:
+        raise _sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+
+    monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
+    first, second = together(append("a"), append("b"))
+    assert type(first) is type(second) is errors.OutcomeUnknown
+    assert first is not second
+
+
+def test_a_failed_commit_is_unknown_to_all_and_nothing_runs_again(
+    plain: Store, together: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain.create("c")
+    ran: list[str] = []
+
+    def do_commit(_: Any, __: Any) -> None:
+        raise _sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+
+    monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
+    answers = together(change(lambda _: ran.append("a")), change(lambda _: ran.append("b")))
+    assert [type(answer) for answer in answers] == [errors.OutcomeUnknown] * 2
+    assert ran == ["a", "b"]
+
+
+@pytest.mark.parametrize("busy", [2, 10_000])
+def test_a_busy_commit_is_tried_again_and_rolled_back_when_its_time_is_over(
+    plain: Store, together: Any, monkeypatch: pytest.MonkeyPatch, busy: int
+) -> None:
+    plain.create("c")
+    commit, tries = ImmediateSQLite.do_commit, [0]
+
+    def do_commit(self: Any, connection: Any) -> None:
+        tries[0] += 1
+        if tries[0] <= busy:
+            raise _sqlite_error(sqlite3.SQLITE_BUSY)
+        commit(self, connection)
+
+    monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
+    answers = together(append("a"), append("b"), busy_timeout_ms=300)
+    monkeypatch.undo()
+    if busy == 2:
+        assert tries[0] == 3
+        assert texts(plain, "c") == ["a", "b"]
+    else:
+        assert [type(answer) for answer in answers] == [errors.Busy] * 2
+        assert texts(plain, "c") == []
+
+
+def test_what_undoes_the_whole_group_is_answered_alone_and_the_rest_runs_again(
+    plain: Store, together: Any, commits: list[int], tables: Tables
+) -> None:
+    """SQLITE_FULL rolls back everything by itself, and the next call would run in autocommit (facts, 1.11)."""
+    plain.create("c")
+    commits.clear()
+
+    def full(conversation: Any) -> None:
+        conversation.append([user("lost")])
+        conversation.transaction._connection.execute("ROLLBACK")
+        raise _sqlite_error(sqlite3.SQLITE_FULL)
+
+    before, culprit, after = together(append("before"), change(full), append("after"))
+    assert isinstance(culprit, errors.DiskFull)
+    assert sizes(commits) == [1, 1]
+    assert [before.value[0].position, after.value[0].position] == [0, 1]
+    assert texts(plain, "c") == ["before", "after"]
+    assert tables.one("SELECT version FROM conversations") == 3
+
+
+def test_an_io_error_in_one_call_stores_nothing_of_any(plain: Store, together: Any) -> None:
+    plain.create("c")
+
+    def fails(_: Any) -> None:
+        raise _sqlite_error(sqlite3.SQLITE_IOERR_WRITE)
+
+    answers = together(append("before"), change(fails), append("after"))
+    assert [type(answer) for answer in answers] == [errors.StorageFailed] * 3
+    assert texts(plain, "c") == []
+
+
+def test_nobody_is_answered_before_the_commit(plain: Store, together: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.create("c")
+    seen: list[int] = []
+    commit = ImmediateSQLite.do_commit
+
+    def do_commit(self: Any, connection: Any) -> None:
+        time.sleep(0.05)
+        seen.append(len(answered))
+        commit(self, connection)
+
+    monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
+    answered: list[Any] = []
+
+    def noted(text: str) -> Callable[[AsyncStore], Any]:
+        async def call(store: AsyncStore) -> None:
+            answered.append(await store.append("c", [user(text)]))
+
+        return call
+
+    together(noted("a"), noted("b"))
+    assert seen == [0]
+    assert len(answered) == 2
+
+
+def test_a_group_ends_at_so_many_calls(plain: Store, together: Any, commits: list[int]) -> None:
+    plain.create("c")
+    commits.clear()
+    together(*(append(number) for number in range(GROUP_ITEMS + 36)))
+    assert sizes(commits) == [GROUP_ITEMS, 36]
+
+
+def test_a_group_ends_at_so_many_bytes(plain: Store, together: Any, commits: list[int]) -> None:
+    plain.create("c")
+    commits.clear()
+    # Each is light enough to be prepared on the loop.
+    together(*(append("x" * 60_000) for _ in range(20)))
+    assert sizes(commits) == [18, 2]
+
+
+def test_a_group_ends_after_so_much_work(
+    plain: Store, together: Any, commits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_SECONDS", 0.005)
+    plain.create("c")
+    commits.clear()
+    together(*(change(lambda _: time.sleep(0.006)) for _ in range(3)), append("last"))
+    assert sizes(commits) == [1, 1, 1, 1]
+    assert texts(plain, "c") == ["last"]
+
+
+def renew(id: str) -> Callable[[AsyncStore], Any]:
+    return lambda store: store.renew(id, token=TOKEN)
+
+
+def order_of(plain: Store, *ids: str) -> list[str]:
+    """The conversations, in the order of their last change."""
+    changes = [item.id for item in plain.conversations().items]
+    return [id for id in reversed(changes) if id in ids]
+
+
+def test_what_keeps_a_turn_alive_or_stops_it_goes_first(plain: Store, together: Any) -> None:
+    for id in ("a", "b", "renewed", "released", "interrupted"):
+        plain.create(id)
+    for id in ("renewed", "released", "interrupted"):
+        plain.acquire(id, "somebody", token=TOKEN)
+    together(
+        append("x", "a"),
+        append("x", "b"),
+        lambda store: store.renew("renewed", token=TOKEN, phase="on"),
+        lambda store: store.release("released", token=TOKEN),
+        lambda store: store.interrupt("interrupted"),
+    )
+    assert order_of(plain, "a", "b", "renewed", "released", "interrupted") == ["renewed", "released", "interrupted", "a", "b"]
+
+
+def test_nothing_passes_an_earlier_call_of_its_own_conversation(plain: Store, together: Any) -> None:
+    """A release that passed the last save would make it a stranger's."""
+    plain.create("c")
+    plain.acquire("c", "somebody", token=TOKEN)
+    saved, released = together(
+        lambda store: store.append("c", [user("the last words")], token=TOKEN), lambda store: store.release("c", token=TOKEN)
+    )
+    assert saved.value[0].content == "the last words"
+    assert released.value.generation is None
+
+
+def test_a_full_line_is_busy_and_renewals_have_places_of_their_own(plain: Store, together: Any) -> None:
+    plain.create("c")
+    plain.create("held")
+    plain.acquire("held", "somebody", token=TOKEN)
+    renewals = [lambda store: store.renew("held", token=TOKEN)] * (RESERVED_PLACES + 1)
+    answers = together(append("a"), append("b"), append("no place"), *renewals, max_waiting=2)
+    assert [type(answer).__name__ for answer in answers[:3]] == ["Answer", "Answer", "Busy"]
+    assert [type(answer).__name__ for answer in answers[3:]] == ["Answer"] * RESERVED_PLACES + ["Busy"]
+    assert texts(plain, "c") == ["a", "b"]
+
+
+def test_what_may_take_long_goes_alone(plain: Store, together: Any, commits: list[int]) -> None:
+    plain.create("c", messages=[user("hi")])
+    plain.create("gone")
+    commits.clear()
+    together(
+        append("a"),
+        append("b"),
+        lambda store: store.fork("c", "f"),
+        append("c"),
+        append("d"),
+        lambda store: store.delete("gone"),
+        lambda store: store.truncate("c", after_position=0, through_position=1),
+        append("e"),
+    )
+    assert sizes(commits) == [2, 1, 2, 1, 1, 1]
+    assert texts(plain, "f") == ["hi", "a", "b"]
+
+
+def test_who_goes_alone_lets_one_group_pass_and_no_second(plain: Store, together: Any, commits: list[int]) -> None:
+    plain.create("c", messages=[user("hi")])
+    for id in ("x", "y"):
+        plain.create(id)
+        plain.acquire(id, "somebody", token=TOKEN)
+    commits.clear()
+    renewals = [renew(id) for id in ("x", "y") for _ in range(GROUP_ITEMS)]
+    together(lambda store: store.fork("c", "f"), *renewals)
+    assert sizes(commits) == [GROUP_ITEMS, 1, GROUP_ITEMS]
+
+
+def test_what_is_past_its_deadline_never_runs(plain: Store, url: str, path: Path, clock: Clock) -> None:
+    plain.create("c")
+
+    async def scenario() -> None:
+        async with await AsyncStore.open(url, clock=clock, busy_timeout_ms=50) as store:
+            with held(path), pytest.raises(errors.Busy):
+                await store.append("c", [user("too late")])
+            await store.append("c", [user("in time")])
+
+    asyncio.run(scenario())
+    assert texts(plain, "c") == ["in time"]
+
+
+@pytest.mark.any_sql
+def test_the_writer_drops_what_is_past_its_deadline(url: str) -> None:
+    database = Database(url)
+    ran: list[str] = []
+
+    async def scenario() -> Any:
+        slow = database.submit(lambda _: time.sleep(0.05))
+        late = database.submit(lambda _: ran.append("late"))
+        late.deadline = 0
+        return await asyncio.gather(slow.future, late.future, return_exceptions=True)
+
+    _, late = asyncio.run(scenario())
+    database.close()
+    assert isinstance(late, errors.Busy)
+    assert ran == []
+
+
+def test_a_lone_caller_runs_in_his_own_thread_and_a_loop_never_does(plain: Store, url: str, clock: Clock) -> None:
+    plain.create("c")
+    here = threading.current_thread()
+    assert plain.transact("c", lambda _: threading.current_thread()).value is here
+    assert plain.transact("c", lambda _: threading.current_thread()).value is here
+
+    async def scenario() -> Any:
+        async with await AsyncStore.open(url, clock=clock) as store:
+            return (await store.transact("c", lambda _: threading.current_thread())).value
+
+    assert asyncio.run(scenario()) is not here
+
+
+def test_no_thread_runs_the_calls_of_another(plain: Store, path: Path) -> None:
+    plain.create("c")
+    seen: list[tuple[Any, Any]] = []
+
+    def call() -> None:
+        mine = threading.current_thread()
+        plain.transact("c", lambda _: seen.append((mine, threading.current_thread())))
+
+    callers = [threading.Thread(target=call) for _ in range(8)]
+    with held(path):
+        for caller in callers:
+            caller.start()
+        while len(plain.database._groups._lanes) < 7:
+            pass
+    for caller in callers:
+        caller.join()
+    assert len(seen) == 8
+    assert {ran for called, ran in seen if ran is not called} <= {plain.database._groups._thread}
+
+
+def test_close_answers_what_waits_and_refuses_what_comes(url: str, path: Path, clock: Clock) -> None:
+    async def scenario() -> None:
+        store = await AsyncStore.open(url, clock=clock)
+        await store.create("c")
+        with held(path):
+            waiting = [asyncio.ensure_future(store.append("c", [user(number)])) for number in range(5)]
+            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(asyncio.to_thread(store.store.close))
+            while not store.store.database._closing:
+                await asyncio.sleep(0)
+            with pytest.raises(errors.Closed):
+                await store.append("c", [user("refused")])
+        assert [answer.value[0].position for answer in await asyncio.gather(*waiting)] == list(range(5))
+        await closing
+        await store.close()
+
+    asyncio.run(scenario())
+    with Store.open(url, clock=clock) as store:
+        assert texts(store, "c") == list(range(5))
+
+
+def test_the_end_of_the_program_closes_the_store(url: str) -> None:
+    """Threads that still write then are answered or refused; nothing hangs and nothing is printed."""
+    program = f"""
+import threading
+from sessionstore import Draft, Store, errors
+store = Store.open({url!r})
+store.create("c")
+def write():
+    while True:
+        try:
+            store.append("c", [Draft(role="user", content="x")])
+        except errors.Closed:
+            return
+writers = [threading.Thread(target=write, daemon=True) for _ in range(4)]
+for writer in writers:
+    writer.start()
+while store.get("c").message_count < 50:
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    with Store.open(url) as store:
+        assert store.get("c").message_count >= 50
+
+
+def test_an_interrupted_waiter_leaves_nothing_behind(plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a call waits: it has not begun, so it never will."""
+    from sessionstore.items import ThreadItem
+
+    plain.create("c")
+    monkeypatch.setattr(type(plain.database._groups), "idle", False)
+    wait = ThreadItem.wait
+
+    def interrupted(self: ThreadItem) -> Any:
+        answered = self._answered
+
+        class Interrupting:
+            def acquire(self, **_: Any) -> bool:
+                raise KeyboardInterrupt
+
+            def release(self) -> None:
+                answered.release()
+
+        self._answered = Interrupting()  # type: ignore[assignment]
+        return wait(self)
+
+    with held(path), monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(ThreadItem, "wait", interrupted)
+        plain.append("c", [user("never")])
+    plain.append("c", [user("after")])
+    assert texts(plain, "c") == ["after"]
+
+
+# The gate --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_gate_lets_one_process_pass(path: Path) -> None:
+    mine, theirs = Gate(path), Gate(path)
+    assert mine.enter()
+    assert not theirs.enter()
+    mine.leave()
+    assert theirs.enter()
+    mine.close()
+    theirs.close()
+
+
+def test_behind_a_gate_that_stays_shut_everybodys_patience_ends(plain: Store, url: str, path: Path, clock: Clock) -> None:
+    """A stopped process must not hold up the others' answers, and what was given up never happens."""
+    plain.create("c")
+    stopped = Gate(path)
+
+    async def scenario() -> None:
+        async with await AsyncStore.open(url, clock=clock, busy_timeout_ms=100) as store:
+            assert stopped.enter()
+            with pytest.raises(errors.Busy):
+                await store.append("c", [user("awaited")])
+            with pytest.raises(errors.Busy):
+                await asyncio.to_thread(store.store.append, "c", [user("threaded")])
+            stopped.leave()
+            await store.append("c", [user("after")])
+
+    asyncio.run(scenario())
+    stopped.close()
+    assert texts(plain, "c") == ["after"]
+
+
+def test_nobody_inherits_the_gate(path: Path) -> None:
+    """Neither over exec nor over fork: a child would keep it shut when we die."""
+    import os
+
+    gate = Gate(path)
+    assert gate.enter()
+    assert gate._file is not None
+    assert not os.get_inheritable(gate._file)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    gate.close()
+    another = Gate(path)
+    # The child lives, and has let go of its copy.
+    end = time.monotonic() + 10
+    while not (entered := another.enter()) and time.monotonic() < end:
+        pass
+    os.close(writing)
+    os.close(reading)
+    assert os.waitpid(child, 0)[1] == 0
+    another.close()
+    assert entered
+
+
+def test_the_gate_is_no_part_of_what_is_right(plain: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that skips it is impolite, and nothing else."""
+    monkeypatch.setattr(Gate, "enter", lambda _: True)
+    monkeypatch.setattr(Gate, "wait", lambda _: None)
+    plain.create("c")
+    with Store.open(url) as another:
+        writers = [
+            threading.Thread(target=lambda store=store: [store.append("c", [user("x")]) for _ in range(50)])
+            for store in (plain, another)
+        ]
+        for one in writers:
+            one.start()
+        for one in writers:
+            one.join()
+    assert [message.position for message in plain.messages("c", limit=1000).items] == list(range(100))
+
+
+def test_lanes_have_room_for_so_many_bytes(url: str) -> None:
+    from sessionstore.items import WAITING_BYTES, Item, Lanes
+
+    lanes = Lanes(100)
+    lanes.join(Item(lambda _: None, Lane.GROUPED, "a", WAITING_BYTES - 10, 1))
+    with pytest.raises(errors.Busy):
+        lanes.join(Item(lambda _: None, Lane.GROUPED, "b", 20, 1))
+    lanes.gone(lanes.take())
+    lanes.join(Item(lambda _: None, Lane.GROUPED, "b", 20, 1))
+
+
+def test_an_acquire_of_the_same_token_waits_behind_the_first(plain: Store, together: Any) -> None:
+    plain.create("c")
+    first, other = together(
+        lambda store: store.acquire("c", "one", token=TOKEN), lambda store: store.acquire("c", "two", token=OTHER_TOKEN)
+    )
+    assert first.value.generation == 1
+    assert isinstance(other, errors.Generating)
