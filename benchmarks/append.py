@@ -18,7 +18,7 @@ from pathlib import Path
 from sessionstore import Draft, Store, statements
 from sessionstore.drafts import new_id
 
-SLICE_SECONDS = 0.05
+SLICE_SECONDS = 0.5
 BODY = "x" * 1024
 
 
@@ -28,7 +28,7 @@ def raw_append(store: Store, path: Path, synchronous: str) -> Callable[[], None]
     for pragma in (f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON", "temp_store=MEMORY"):
         connection.execute(f"PRAGMA {pragma}")
     connection.execute("PRAGMA wal_autocheckpoint=1000")
-    compiled = store.database._compiled  # noqa: SLF001
+    compiled = store.database.statements.__getitem__
     (life, _), (put, constants), (advance, _) = (
         compiled(statement) for statement in (statements.LIFE, statements.PUT_MESSAGE, statements.ADVANCE)
     )
@@ -45,7 +45,7 @@ def raw_append(store: Store, path: Path, synchronous: str) -> Callable[[], None]
             "metadata": "{}", "status": "complete", "mode": None, "summary_through": None, "generation": None,
             "created_version": row[2] + 1, "version": row[2] + 1, "created_at": now, "updated_at": now, "digest": "0" * 64,
         }  # fmt: skip
-        connection.execute(put, {**constants, **message}).fetchone()
+        connection.execute(put, {**constants, **message})
         connection.execute(
             advance,
             {"at": row[0], "version": row[2] + 1, "now": now, "next_position": row[3] + 1, "message_count": row[4] + 1,

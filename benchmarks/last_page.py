@@ -49,7 +49,7 @@ def main() -> None:
 
 def _sides(store: Store, path: Path, length: int) -> tuple[Callable[[], object], Callable[[], object]]:
     connection = sqlite3.connect(path)
-    sql, constants = store.database._compiled(statements.list_messages(descending=True))  # noqa: SLF001
+    sql, constants = store.database.statements[statements.list_messages(descending=True)]
     pk = store.get(f"c{length}").incarnation
     asked = {**constants, "pk": pk, "after": -1, "before": 2**62, "count": 51}
     return (

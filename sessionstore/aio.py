@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft
 from sessionstore.errors import Closed
-from sessionstore.items import Lane
+from sessionstore.items import Lane, Patience
 from sessionstore.limits import Limits
 from sessionstore.model import Answer
 from sessionstore.store import Store
@@ -29,9 +29,13 @@ def _mutation(
 ) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if heavy((args, kwargs)):
+        if heavy(args, kwargs):
             return await self.run(functools.partial(method, self.store, *args, **kwargs))
-        return await self._submit(method, *args, **kwargs)
+        if self._closed:
+            raise Closed
+        # Checked and encoded here, run by the writer.
+        future: Any = method(self._submitting, *args, **kwargs)
+        return await future  # type: ignore[no-any-return]
 
     return call
 
@@ -52,6 +56,7 @@ class AsyncStore:
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self._closed = store, False
         self._submitting = Store(store.database, clock=store.clock, limits=store.limits, carry=self._carry)
+        self._patience: dict[asyncio.AbstractEventLoop, Patience] = {}
         # Apart, so that no read waits behind writes that are large to prepare.
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-reader")
@@ -80,15 +85,13 @@ class AsyncStore:
             future.cancel()
             raise
 
-    async def _submit(self, method: Callable[Concatenate[Store, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        # Checked and encoded here, run by the writer.
-        if self._closed:
-            raise Closed
-        future: Any = method(self._submitting, *args, **kwargs)
-        return await future  # type: ignore[no-any-return]
-
     def _carry(self, change: Callable[[Transaction], Any], lane: Lane, key: str, size: int) -> Any:
-        return self.store.database.submit(change, lane, key, size).future
+        item = self.store.database.submit(change, lane, key, size)
+        if item.loop not in self._patience:
+            self._patience = {loop: patience for loop, patience in self._patience.items() if not loop.is_closed()}
+            self._patience[item.loop] = Patience()
+        self._patience[item.loop].watch(item)
+        return item.future
 
     async def close(self) -> None:
         """Finish the running transactions and close every connection. Later calls raise `Closed`."""
@@ -134,19 +137,25 @@ class AsyncStore:
         return await future  # type: ignore[no-any-return]
 
 
-def heavy(given: Any, room: int = LARGE) -> bool:
-    """Whether checking and encoding this would hold up an event loop: more than `room` characters, or about as many values."""
-    return _room_left(given, room) < 0
+def heavy(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
+    """Whether checking and encoding these would hold up an event loop: many characters, or many values."""
+    room = LARGE
+    for given in (*args, *named.values()):
+        if given is not None:
+            room = _room_left(given, room)
+    return room < 0
 
 
 def _room_left(given: Any, room: int) -> int:
-    if isinstance(given, str):
+    kind = type(given)
+    if kind is str:
         return room - len(given)
-    if isinstance(given, Draft):
-        given = (given.content, given.metadata)
-    elif isinstance(given, dict):
+    if kind is Draft:
+        room = _room_left(given.content, room)
+        return room if given.metadata is None else _room_left(given.metadata, room)
+    if kind is dict:
         given = (*given, *given.values())
-    elif not isinstance(given, list | tuple):
+    elif kind is not list and kind is not tuple:
         return room
     room -= VALUE * len(given)
     for inside in given:

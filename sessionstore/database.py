@@ -15,12 +15,12 @@ import sqlalchemy
 from sqlalchemy import Connection
 
 from sessionstore import dialect
-from sessionstore.dialect import DRIVER_ERRORS, SQLite, Statement, Synchronous
+from sessionstore.dialect import DRIVER_ERRORS, SQLite, Synchronous
 from sessionstore.errors import Busy, Closed, Nested, Unavailable
 from sessionstore.groups import Groups
 from sessionstore.items import Lane, LoopItem, ThreadItem
 from sessionstore.model import Engine
-from sessionstore.transaction import Transaction
+from sessionstore.transaction import Statements, Transaction
 from sessionstore.turn import in_a_change, refuse_inherited
 from sessionstore.writer import Writer
 
@@ -46,8 +46,8 @@ class Database:
         self.path, self._timeout = self._sqlite.path, busy_timeout_ms / 1000
         refuse_inherited(self.path)
         self._reads = self._sqlite.read_engine(readers)
-        self._statements: dict[Statement, tuple[str, dict[str, Any]]] = {}
-        self._writer = Writer(self._sqlite, self._compiled, self._timeout)
+        self.statements = Statements(lambda statement: self._sqlite.compiled(statement, self._reads))
+        self._writer = Writer(self._sqlite, self.statements, self._timeout)
         self._groups = Groups(self._writer, max_waiting, f"sessionstore-writer {self.path.name}")
         self._closing = False
         _open.add(self)
@@ -88,7 +88,7 @@ class Database:
             pooled = self._reads.raw_connection()
             connection: Any = pooled.driver_connection
             connection.execute("BEGIN")
-            transaction = Transaction(connection, self._compiled)
+            transaction = Transaction(connection, self.statements)
             return look(transaction)
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
@@ -135,12 +135,6 @@ class Database:
             raise Nested
         if self._closing or self._writer.refusal is not None:
             raise copy.copy(self.refusal or Closed())
-
-    def _compiled(self, statement: Statement) -> tuple[str, dict[str, Any]]:
-        found = self._statements.get(statement)
-        if found is None:
-            found = self._statements[statement] = self._sqlite.compiled(statement, self._reads)
-        return found
 
     def _close_if_refused(self) -> None:
         """After a read: what was closed or failed meanwhile keeps no connection, neither this one nor the writer's."""

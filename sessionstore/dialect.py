@@ -62,12 +62,12 @@ registry.register("sqlite.immediate", __name__, "ImmediateSQLite")
 
 
 class Upsert:
-    """INSERT … ON CONFLICT DO UPDATE … RETURNING, in the words of each database."""
+    """INSERT … ON CONFLICT DO UPDATE, in the words of each database."""
 
-    def __init__(self, table: Table, key: Sequence[str], update: Sequence[str], returning: Sequence[Any]) -> None:
+    def __init__(self, table: Table, key: Sequence[str], update: Sequence[str]) -> None:
         self._table, self._key = table, list(key)
         self.variants: Mapping[str, Executable] = {
-            name: self._variant(insert, update).returning(*returning)
+            name: self._variant(insert, update)
             for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
         }
 

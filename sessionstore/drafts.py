@@ -9,6 +9,7 @@ import msgspec
 from sessionstore import jsontext
 from sessionstore.errors import InvalidInput
 from sessionstore.limits import Limits
+from sessionstore.model import Status
 
 if sys.version_info >= (3, 14):
     from uuid import uuid7
@@ -43,7 +44,7 @@ class Prepared(msgspec.Struct, frozen=True):
     role: str
     content_json: str
     metadata_json: str | None
-    status: str
+    status: Status
     digest: str
 
 
@@ -52,19 +53,22 @@ def new_id() -> str:
     return str(uuid7())
 
 
-def prepare(draft: Draft | Prepared, limits: Limits, path: str = "$") -> Prepared:
-    """Check and encode one draft. Raises `InvalidInput` with the path to the fault."""
+def prepare(draft: Draft | Prepared, limits: Limits) -> Prepared:
+    """Check and encode one draft. Raises `InvalidInput` with the path to the fault, `$` being the draft."""
     if isinstance(draft, Prepared):
         return draft
     if not isinstance(draft, Draft):
-        raise InvalidInput(reason="Expected a Draft", path=path)
-    role = limits.role(draft.role, f"{path}.role")
-    content = limits.json(draft.content, f"{path}.content")
-    metadata = None if draft.metadata is None else limits.json_object(draft.metadata, f"{path}.metadata")
+        raise InvalidInput(reason="Expected a Draft")
+    role = limits.role(draft.role, "$.role")
+    content = limits.json(draft.content, "$.content")
+    metadata = None if draft.metadata is None else limits.json_object(draft.metadata, "$.metadata")
     if draft.status not in ("complete", "partial"):
-        raise InvalidInput(reason="A message is stored as complete or partial", path=f"{path}.status")
-    message_id = new_id() if draft.id is None else limits.id(draft.id, f"{path}.id")
-    digest = jsontext.digest(role, draft.content, draft.metadata or {})
+        raise InvalidInput(reason="A message is stored as complete or partial", path="$.status")
+    message_id = new_id() if draft.id is None else limits.id(draft.id, "$.id")
+    # A role needs no escape, so in quotes it is canonical.
+    digest = jsontext.digest_of(
+        f'"{role}"', jsontext.canonical(draft.content, content), jsontext.canonical(draft.metadata or {})
+    )
     return Prepared(message_id, draft.id is not None, role, content, metadata, draft.status, digest)
 
 
@@ -80,15 +84,23 @@ def prepare_all(
     if isinstance(drafts, Batch):
         return drafts
     limits.count(drafts, path, least=least)
-    prepared = [prepare(draft, limits, f"{path}[{index}]") for index, draft in enumerate(drafts)]
+    prepared: list[Prepared] = []
     seen: set[str] = set()
-    for index, draft in enumerate(prepared):
-        if draft.id in seen:
-            raise InvalidInput(reason="An id stands twice in one call", path=f"{path}[{index}].id")
-        if draft.status == "partial" and not partial:
-            raise InvalidInput(reason="Only the holder of a lease stores partial messages", path=f"{path}[{index}].status")
-        seen.add(draft.id)
+    for draft in drafts:
+        try:
+            prepared.append(prepare(draft, limits))
+            _check_in_call(prepared[-1], seen, partial=partial)
+        except InvalidInput as error:
+            raise error.under(f"{path}[{len(seen)}]") from None
+        seen.add(prepared[-1].id)
     return Batch(prepared)
+
+
+def _check_in_call(draft: Prepared, seen: set[str], *, partial: bool) -> None:
+    if draft.id in seen:
+        raise InvalidInput(reason="An id stands twice in one call", path="$.id")
+    if draft.status == "partial" and not partial:
+        raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
 
 
 def identity(drafts: Sequence[Prepared]) -> list[list[str | None]]:
@@ -98,4 +110,7 @@ def identity(drafts: Sequence[Prepared]) -> list[list[str | None]]:
 
 def size_of(drafts: Sequence[Prepared]) -> int:
     """About how many bytes these messages take."""
-    return sum(len(draft.content_json) + len(draft.metadata_json or "") for draft in drafts)
+    size = 0
+    for draft in drafts:
+        size += len(draft.content_json) + len(draft.metadata_json or "")
+    return size

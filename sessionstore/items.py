@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from queue import Empty, SimpleQueue
@@ -78,13 +78,12 @@ class ThreadItem(Item):
 class LoopItem(Item):
     """A call that is awaited on an event loop. When the one who awaits it is cancelled, what has not begun never will."""
 
-    __slots__ = ("_timer", "future", "loop")
+    __slots__ = ("future", "loop")
 
     def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
         super().__init__(change, lane, key, size, timeout)
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
-        self._timer = self.loop.call_later(timeout, self._expire)
 
     def begin(self) -> bool:
         """See `Item`."""
@@ -92,7 +91,6 @@ class LoopItem(Item):
 
     def resolve(self) -> None:
         """Answer, on the loop."""
-        self._timer.cancel()
         if self.future.done():
             return
         if self.error is None:
@@ -100,8 +98,8 @@ class LoopItem(Item):
         else:
             self.future.set_exception(self.error)
 
-    def _expire(self) -> None:
-        # The writer may be held up itself, so nobody's patience rests with it.
+    def expire(self) -> None:
+        """Give it up when it has not begun, on the loop."""
         if not self.future.done() and self.begin():
             self.future.set_exception(Busy())
 
@@ -127,6 +125,37 @@ def _resolve(items: list[LoopItem]) -> None:
         item.resolve()
 
 
+class Patience:
+    """Gives calls of one event loop up at their deadlines: the writer may be held up itself, so that is not left to it.
+
+    All wait equally long, so their deadlines come in the order in which they came, and one timer is enough.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[LoopItem] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, item: LoopItem) -> None:
+        """Give this one up as well."""
+        waiting = self._waiting
+        while waiting and waiting[0].future.done():
+            waiting.popleft()
+        waiting.append(item)
+        if self._timer is None:
+            self._arm(item)
+
+    def _arm(self, first: LoopItem) -> None:
+        self._timer = first.loop.call_later(max(0, first.deadline - time.monotonic()), self._look)
+
+    def _look(self) -> None:
+        now, waiting = time.monotonic(), self._waiting
+        while waiting and (waiting[0].future.done() or waiting[0].deadline <= now):
+            waiting.popleft().expire()
+        self._timer = None
+        if waiting:
+            self._arm(waiting[0])
+
+
 class Lanes:
     """The line in front of the writer. Anybody may join; only the writer's thread takes.
 
@@ -139,7 +168,6 @@ class Lanes:
         self._arrivals: SimpleQueue[Item | None] = SimpleQueue()
         self._first: deque[Item] = deque()
         self._line: deque[Item] = deque()
-        self._in_line: Counter[str] = Counter()
         self._passed = False
         self.closed = False
 
@@ -176,19 +204,21 @@ class Lanes:
     def take(self) -> list[Item]:
         """Who goes next, in one transaction: somebody who goes alone, or a group of at most 64 and about 1 MiB."""
         self._sort_arrivals()
-        if self._alone_is_next() and (self._passed or not self._first):
+        first, line = self._first, self._line
+        if line and line[0].lane is Lane.ALONE and (self._passed or not first):
             self._passed = False
-            return [self._leave_line()]
+            return [line.popleft()]
         group: list[Item] = []
         size = 0
-        while self._first and len(group) < GROUP_ITEMS:
-            group.append(self._first.popleft())
-        while self._line and len(group) < GROUP_ITEMS and size < GROUP_BYTES and not self._alone_is_next():
-            item = self._leave_line()
-            size += item.bytes
-            group.append(item)
+        while first and len(group) < GROUP_ITEMS:
+            group.append(first.popleft())
+        while line and len(group) < GROUP_ITEMS and size < GROUP_BYTES:
+            if line[0].lane is Lane.ALONE:
+                break
+            group.append(line.popleft())
+            size += group[-1].bytes
         # Who goes alone lets one group pass, and not also those who come first meanwhile.
-        self._passed = self._alone_is_next()
+        self._passed = bool(line) and line[0].lane is Lane.ALONE
         return group
 
     def gone(self, items: Sequence[Item]) -> None:
@@ -199,9 +229,7 @@ class Lanes:
 
     def put_back(self, items: Sequence[Item]) -> None:
         """Those whom the group had no time for stand at the head again."""
-        for item in reversed(items):
-            self._line.appendleft(item)
-            self._in_line[item.key] += 1
+        self._line.extendleft(reversed(items))
 
     def leave(self, leaves: Callable[[Item], bool]) -> list[Item]:
         """Take those out of the line who have no business here any more."""
@@ -209,36 +237,19 @@ class Lanes:
         everybody = [*self._first, *self._line]
         self._first.clear()
         self._line.clear()
-        self._in_line.clear()
         for item in everybody:
             if not leaves(item):
                 self._sort(item)
         return [item for item in everybody if leaves(item)]
 
-    def _alone_is_next(self) -> bool:
-        return bool(self._line) and self._line[0].lane is Lane.ALONE
-
     def _sort_arrivals(self) -> None:
-        try:
-            while True:
-                self._sort(self._arrivals.get_nowait())
-        except Empty:
-            return
+        for _ in range(self._arrivals.qsize()):
+            self._sort(self._arrivals.get_nowait())
 
     def _sort(self, item: Item | None) -> None:
         if item is None:
             self.closed = True
-        elif item.lane is Lane.FIRST and item.key not in self._in_line:
+        elif item.lane is Lane.FIRST and all(item.key != other.key for other in self._line):
             self._first.append(item)
         else:
             self._line.append(item)
-            self._in_line[item.key] += 1
-
-    def _leave_line(self) -> Item:
-        item = self._line.popleft()
-        left = self._in_line[item.key] - 1
-        if left:
-            self._in_line[item.key] = left
-        else:
-            del self._in_line[item.key]
-        return item

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sessionstore import jsontext
@@ -33,6 +34,12 @@ RANGES = {
     "ttl_default_ms": (1, 30 * DAY_MS),
 }
 PAGE_SIZE = 50
+
+
+@lru_cache(maxsize=64)
+def _known_role(text: str) -> bool:
+    # There are few, and each message has one.
+    return _ROLE.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +96,8 @@ class Limits:
 
     def role(self, value: Any, path: str = "$.role") -> str:
         """Who says a message."""
+        if type(value) is str and len(value) <= self.role_length and _known_role(value):
+            return value
         text = self._text(value, path, self.role_length, shortest=1)
         if not _ROLE.fullmatch(text):
             raise InvalidInput(reason="A role has only the letters a to z and _", path=path)
@@ -145,7 +154,8 @@ class Limits:
 
     def json(self, value: Any, path: str) -> str:
         """The text of any JSON value, checked."""
-        jsontext.check(value, path, depth=self.json_depth, digits=self.integer_digits)
+        if type(value) is not str:
+            jsontext.check(value, path, depth=self.json_depth, digits=self.integer_digits)
         text = jsontext.encode(value)
         if len(text) > self.body_bytes:
             raise TooLarge(reason=f"A JSON value has at most {self.body_bytes} characters", path=path)

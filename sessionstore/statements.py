@@ -94,7 +94,6 @@ PUT_MESSAGE = Upsert(
     messages,
     key=("conversation_pk", "id"),
     update=("role", "content", "metadata", "status", "version", "updated_at"),
-    returning=MESSAGE_COLUMNS,
 )
 _tombstone: dict[str, Any] = {
     "status": "deleted",

@@ -7,16 +7,35 @@ from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, Statement
 from sessionstore.errors import Dead
 
+Compiled = tuple[str, dict[str, Any]]
+"""The text of a statement, and the values of its constants."""
+
+
+# A row and its entries in the indexes each dirty a page.
+ROW_BYTES = 5 * 4096
+
+
+class Statements(dict[Statement, Compiled]):
+    """Each statement's text, made when it is first asked for."""
+
+    def __init__(self, compile: Callable[[Statement], Compiled]) -> None:
+        super().__init__()
+        self._compile = compile
+
+    def __missing__(self, statement: Statement) -> Compiled:
+        found = self[statement] = self._compile(statement)
+        return found
+
 
 class Transaction:
     """Runs statements inside the transaction that is open. A statement that failed dooms it, even if the error is caught."""
 
-    __slots__ = ("_compiled", "_connection", "failed")
+    __slots__ = ("_connection", "_statements", "bytes", "failed")
 
-    def __init__(self, connection: Any, compiled: Callable[[Statement], tuple[str, dict[str, Any]]]) -> None:
-        self._connection = connection
-        self._compiled = compiled
+    def __init__(self, connection: Any, statements: Statements) -> None:
+        self._connection, self._statements = connection, statements
         self.failed: Exception | None = None
+        self.bytes = 0
 
     def row(self, statement: Statement, **parameters: Any) -> Any:
         """The first row, or None."""
@@ -27,8 +46,10 @@ class Transaction:
         return self._run(statement, parameters).fetchall()  # type: ignore[no-any-return]
 
     def run(self, statement: Statement, **parameters: Any) -> int:
-        """How many rows were changed."""
-        return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
+        """How many rows were changed. `bytes` has an upper guess of what that adds to the log, long texts aside."""
+        changed: int = self._run(statement, parameters).rowcount
+        self.bytes += changed * ROW_BYTES
+        return changed
 
     def settings(self) -> dict[str, Any]:
         """The settings of this connection, as they are in force."""
@@ -36,12 +57,14 @@ class Transaction:
 
     def over(self) -> None:
         """Nothing more runs here: whoever kept it has nothing."""
-        self.failed = Dead()
+        self._connection = None
 
     def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
         if self.failed is not None:
             raise self.failed
-        sql, constants = self._compiled(statement)
+        if self._connection is None:
+            raise Dead
+        sql, constants = self._statements[statement]
         try:
             return self._connection.execute(sql, {**constants, **parameters} if constants else parameters)
         except DRIVER_ERRORS as error:

@@ -6,28 +6,30 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from sessionstore import dialect
-from sessionstore.dialect import DRIVER_ERRORS, SQLite, Statement
+from sessionstore.dialect import DRIVER_ERRORS, SQLite
 from sessionstore.errors import Busy, Closed, OutcomeUnknown, StorageFailed, Unavailable
 from sessionstore.gate import Gate
 from sessionstore.items import Item
-from sessionstore.transaction import Transaction
+from sessionstore.transaction import Statements, Transaction
 from sessionstore.turn import Turn
 
 T = TypeVar("T")
 GROUP_SECONDS = 0.005
+# How much is written between two looks at the size of the log.
+LOOK_AT_LOG_BYTES = dialect.LOG_LIMIT_BYTES // 8
 
 
 class Writer:
     """A writing connection. Who has entered may use it: one thread of this process, and one process of those at the gate."""
 
-    def __init__(self, sqlite: SQLite, compiled: Callable[[Statement], tuple[str, dict[str, Any]]], timeout: float) -> None:
-        self._sqlite, self._compiled, self._timeout = sqlite, compiled, timeout
+    def __init__(self, sqlite: SQLite, statements: Statements, timeout: float) -> None:
+        self._sqlite, self._statements, self._timeout = sqlite, statements, timeout
         self.turn, self._gate = Turn(sqlite.path), Gate(sqlite.path)
         self._engine = sqlite.write_engine()
         self._checked_out: Any = None
         self._connection: Any = None
         self._checkpointer: Any = None
-        self._tried_at_bytes = 0
+        self._tried_at_bytes = self._logged = 0
         self.refusal: Unavailable | None = None
 
     # Who may write --------------------------------------------------------------------------------------------------------
@@ -108,7 +110,7 @@ class Writer:
         return list(items[len(ran) :])
 
     def _alone(self, item: Item) -> int:
-        if _may_begin(item):
+        if _may_begin(item, time.monotonic()):
             item.result = self._apply(item.change)
         return 1
 
@@ -116,9 +118,10 @@ class Writer:
         """Run each in a savepoint until the time is over, and answer how many had their turn."""
         execute, end = self._connection.execute, time.monotonic() + GROUP_SECONDS
         for count, item in enumerate(items):
-            if count and time.monotonic() > end:
+            now = time.monotonic()
+            if count and now > end:
                 return count
-            if not _may_begin(item):
+            if not _may_begin(item, now):
                 continue
             execute("SAVEPOINT item")
             try:
@@ -140,7 +143,7 @@ class Writer:
     def _one_by_one(self, items: Sequence[Item]) -> None:
         """Each in a transaction of its own, after one of them has undone them all."""
         for item in items:
-            if item.running or _may_begin(item):
+            if item.running or _may_begin(item, time.monotonic()):
                 item.error = None
                 try:
                     item.result = self.transact(item.change)
@@ -149,13 +152,14 @@ class Writer:
                     self._settle()
 
     def _apply(self, change: Callable[[Transaction], T]) -> T:
-        transaction = Transaction(self._connection, self._compiled)
+        transaction = Transaction(self._connection, self._statements)
         try:
             result = change(transaction)
             if transaction.failed is not None:
                 raise transaction.failed
         finally:
             transaction.over()
+            self._logged += transaction.bytes
         return result
 
     def _commit(self) -> None:
@@ -213,6 +217,9 @@ class Writer:
 
         If a reader holds the log, it is tried again when the log has grown by as much once more.
         """
+        if self._logged < LOOK_AT_LOG_BYTES:
+            return False
+        self._logged = 0
         size = self._sqlite.log_to_copy()
         if size <= dialect.LOG_LIMIT_BYTES:
             self._tried_at_bytes = 0
@@ -237,10 +244,10 @@ class _Undone(Exception):
     """The database has rolled back the whole transaction by itself."""
 
 
-def _may_begin(item: Item) -> bool:
+def _may_begin(item: Item, now: float) -> bool:
     """Whether it is still wanted; what is past its deadline is told so."""
     item.running = item.begin()
-    if item.running and item.deadline < time.monotonic():
+    if item.running and item.deadline < now:
         item.running, item.error = False, Busy()
     return item.running
 

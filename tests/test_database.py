@@ -382,10 +382,10 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
 def test_statements_are_compiled_once(plain: Store) -> None:
     plain.create("c", messages=[user("a")])
     plain.append("c", [user("b")])
-    known = dict(plain.database._statements)
+    known = dict(plain.database.statements)
     for _ in range(3):
         plain.append("c", [user("b")])
-    assert plain.database._statements == known
+    assert plain.database.statements == known
 
 
 def test_only_the_dialect_file_knows_a_dialect() -> None:
@@ -433,7 +433,7 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", PLANS)
 def test_statements_use_their_index_and_sort_nothing(plain: Store, path: Path, name: str) -> None:
     statement, index = PLANS[name]
-    sql, constants = plain.database._compiled(statement())
+    sql, constants = plain.database.statements[statement()]
     connection = sqlite3.connect(path)
     asked = dict.fromkeys(_parameters(sql), 1) | constants
     plan = " | ".join(row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, asked))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessionstore import Limits, Store, errors, jsontext
-from sessionstore.drafts import Draft, prepare
+from sessionstore.drafts import Draft, prepare, prepare_all
 from sessionstore.errors import SessionStoreError
 from sessionstore.model import Tag, lease_expired
 from tests.conftest import user
@@ -186,8 +186,8 @@ def test_other_ids_are_fine(plain: Store, good: str) -> None:
 @pytest.mark.parametrize("role", ["", "User", "a" * 41, "a b", "ünï", "a\n", 1])
 def test_bad_roles_are_refused(role: Any) -> None:
     with pytest.raises(errors.InvalidInput) as refused:
-        prepare(Draft(role=role, content="x"), LIMITS, "$.messages[3]")
-    assert refused.value.path == "$.messages[3].role"
+        prepare_all([Draft(role="user", content="x"), Draft(role=role, content="x")], LIMITS)
+    assert refused.value.path == "$.messages[1].role"
 
 
 def test_words_have_their_limits(plain: Store) -> None:

@@ -1,30 +1,71 @@
-"""Addresses that mean one thing only: refused before routing, because routing sees them decoded.
+"""Addresses: those that mean one thing only, and a short way to the operations for those that are plain.
 
-`%2F` would turn an id into a path to something else; bytes that are no UTF-8 would all become the same character; and the end
-of a route's pattern also matches in front of a line feed.
+Routing sees addresses decoded. `%2F` would turn an id into a path to something else; bytes that are no UTF-8 would all become
+the same character; and the end of a route's pattern also matches in front of a line feed. So these are refused before routing.
 """
 
+from collections.abc import Mapping, Sequence
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sessionstore.errors import InvalidInput, Malformed, SessionStoreError
+from sessionstore_api.operations import Resource
 from sessionstore_api.problems import refuse
 
+CONVERSATION = "/v1/conversations/{conversation_id}"
+MESSAGE_ID = "/{message_id}"
+BEFORE_ID = CONVERSATION.partition("{")[0]
 
-class StrictAddresses:
-    """Middleware in front of the routes."""
 
-    def __init__(self, app: ASGIApp) -> None:
+class Addresses:
+    """Middleware in front of the routes. What it does not know itself, it leaves to them."""
+
+    def __init__(self, app: ASGIApp, resources: Mapping[str, Resource]) -> None:
         self._app = app
+        self._fixed = {path: resource for path, resource in resources.items() if "{" not in path}
+        self._of_conversation = _below(CONVERSATION, resources)
+        self._of_message = {
+            path.removesuffix(MESSAGE_ID): resource for path, resource in self._of_conversation.items() if MESSAGE_ID in path
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or pass on."""
-        fault = _fault(scope) if scope["type"] == "http" else None
-        if fault is None:
+        """Refuse, go the short way, or pass on."""
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+        elif not _plain(scope):
+            fault = _fault(scope)
+            await (self._app if fault is None else refuse(fault))(scope, receive, send)
         else:
-            await refuse(fault)(scope, receive, send)
+            resource, params = self._find(scope["path"])
+            if resource is None or not resource.takes(scope["method"]):
+                await self._app(scope, receive, send)
+            else:
+                scope["path_params"] = params
+                await resource(scope, receive, send)
+
+    def _find(self, path: str) -> tuple[Resource | None, dict[str, str]]:
+        if not path.startswith(BEFORE_ID):
+            return self._fixed.get(path), {}
+        conversation_id, slash, below = path[len(BEFORE_ID) :].partition("/")
+        params = {"conversation_id": conversation_id}
+        if not conversation_id:
+            return None, params
+        resource = self._of_conversation.get(slash + below)
+        if resource is not None:
+            return resource, params
+        above, _, params["message_id"] = below.rpartition("/")
+        return (self._of_message.get(slash + above) if params["message_id"] else None), params
+
+
+def _below(path: str, resources: Mapping[str, Resource]) -> dict[str, Resource]:
+    return {longer.removeprefix(path): resource for longer, resource in resources.items() if longer.startswith(path)}
+
+
+def _plain(scope: Scope) -> bool:
+    """Whether nothing in the address needs decoding."""
+    parts: Sequence[bytes] = (scope.get("raw_path") or b"%", scope["query_string"])
+    return all(b"%" not in part and part.isascii() for part in parts)
 
 
 def _fault(scope: Scope) -> SessionStoreError | None:

@@ -8,16 +8,13 @@ from typing import TypedDict
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from sessionstore import AsyncStore, errors
-from sessionstore.errors import SessionStoreError
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
 from sessionstore_api import answers, conversations, leases, messages, problems, requests, service
-from sessionstore_api.addresses import StrictAddresses
+from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
 from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation, Resource
@@ -28,9 +25,8 @@ PUT = (errors.MessageDeleted, errors.MessageQueued, errors.MessageComplete)
 EXISTING = (errors.MessageNotFound, errors.MessageDeleted, errors.MessageQueued)
 
 CONVERSATIONS = "/v1/conversations"
-CONVERSATION = "/v1/conversations/{conversation_id}"
 MESSAGES = CONVERSATION + "/messages"
-MESSAGE = MESSAGES + "/{message_id}"
+MESSAGE = MESSAGES + MESSAGE_ID
 LEASE = CONVERSATION + "/lease"
 
 # fmt: off
@@ -106,9 +102,10 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = s
         async with await AsyncStore.open(chosen.database_url, migrate_first=True, clock=clock, **options) as store:
             yield {"store": store}
 
+    resources = resources_of(chosen.limits.body_bytes)
     app = Starlette(
-        routes=routes(chosen.limits.body_bytes),
-        middleware=[Middleware(StrictAddresses)],
+        routes=[Route(path, resource, methods=list(resource.operations), name=path) for path, resource in resources.items()],
+        middleware=[Middleware(Addresses, resources=resources)],
         lifespan=lifespan,
         exception_handlers=EXCEPTION_HANDLERS,
     )
@@ -118,24 +115,13 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = s
     return app
 
 
-def routes(body_limit: int) -> list[Route]:
-    """One route for each path, so that a wrong method is told all the right ones."""
+def resources_of(body_limit: int) -> dict[str, Resource]:
+    """One resource for each path, so that a wrong method is told all the right ones."""
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
-    return [_route(path, list(operations), body_limit) for path, operations in by_path]
-
-
-def _route(path: str, operations: list[Operation], body_limit: int) -> Route:
-    methods = [operation.method for operation in operations]
-    return Route(path, Resource(operations, body_limit), methods=methods, name=path)
-
-
-async def _client_gone(_: Request, __: Exception) -> Response:
-    return Response(status_code=400)
+    return {path: Resource(list(operations), body_limit) for path, operations in by_path}
 
 
 EXCEPTION_HANDLERS = {
-    SessionStoreError: problems.on_store_error,
     HTTPException: problems.on_http_error,
-    ClientDisconnect: _client_gone,
     Exception: problems.on_bug,
 }

@@ -4,18 +4,20 @@ import asyncio
 import base64
 import binascii
 import re
+from functools import cache
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
-from starlette.datastructures import State
-from starlette.requests import Request
+from starlette.datastructures import QueryParams, State
 from starlette.responses import Response
 
 from sessionstore import AsyncStore, jsontext
-from sessionstore.errors import InvalidInput, Malformed, TooLarge
+from sessionstore.errors import InvalidInput, Malformed
 from sessionstore.model import Answer, IfMatch, Tag
+from sessionstore_api.incoming import Incoming
 from sessionstore_api.problems import UnsupportedMediaType
 from sessionstore_api.rendering import lease_headers
+from sessionstore_api.replies import Headers, Reply
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -33,48 +35,43 @@ class Claims(TypedDict):
 class Call(Generic[B, Q]):
     """A decoded call: `body` and `query` are values of the operation's classes."""
 
-    def __init__(self, request: Request, body: B, query: Q) -> None:
-        self._request, self.body, self.query = request, body, query
-        self.store: AsyncStore = request.state.store
-        self.token = self._token()
-        self.incarnation = self._incarnation()
-        self.if_match = self._if_match()
-        self.only_create = self._only_create()
+    def __init__(self, incoming: Incoming, body: B, query: Q) -> None:
+        self._incoming, self.body, self.query = incoming, body, query
+        self.store: AsyncStore = incoming.scope["state"]["store"]
+        told = incoming.headers
+        self.token = self._token() if b"lease-token" in told else None
+        self.incarnation = self._incarnation() if b"incarnation" in told else None
+        self.if_match = self._if_match() if b"if-match" in told else None
+        self.only_create = self._only_create() if b"if-none-match" in told else False
 
     @property
     def app_state(self) -> State:
         """What the application made of its own routes: `openapi` and `docs`."""
-        return self._request.app.state  # type: ignore[no-any-return]
+        return self._incoming.scope["app"].state  # type: ignore[no-any-return]
 
     @property
     def id(self) -> str:
         """The conversation's id in the path."""
-        return str(self._request.path_params["conversation_id"])
+        return str(self._incoming.path_params["conversation_id"])
 
     @property
     def message_id(self) -> str:
         """The message's id in the path."""
-        return str(self._request.path_params["message_id"])
+        return str(self._incoming.path_params["message_id"])
 
     @property
     def claims(self) -> Claims:
         """Token and incarnation."""
         return {"token": self.token, "incarnation": self.incarnation}
 
-    def _header(self, name: str) -> str | None:
-        values = self._request.headers.getlist(name)
-        if len(values) > 1:
-            raise Malformed(reason="The header stands twice", path=name)
-        return values[0] if values else None
-
     def _token(self) -> str | None:
-        value = self._header("Lease-Token")
+        value = self._incoming.single_header("Lease-Token")
         if value == "":
             raise Malformed(reason="The header is empty", path="Lease-Token")
         return None if value is None else self.store.limits.token(value, "Lease-Token")
 
     def _incarnation(self) -> int | None:
-        value = self._header("Incarnation")
+        value = self._incoming.single_header("Incarnation")
         if value is None:
             return None
         if not (value.isascii() and value.isdigit() and len(value) < 19):
@@ -82,7 +79,7 @@ class Call(Generic[B, Q]):
         return self.store.limits.number(int(value), "Incarnation", least=1)
 
     def _if_match(self) -> IfMatch | None:
-        value = self._header("If-Match")
+        value = self._incoming.single_header("If-Match")
         if value is None or value == "*":
             return value  # type: ignore[return-value]
         if len(value) < 2 or not (value[0] == value[-1] == '"') or '"' in value[1:-1]:
@@ -91,18 +88,18 @@ class Call(Generic[B, Q]):
         return Tag.parse(value[1:-1]) or NO_STATE
 
     def _only_create(self) -> bool:
-        value = self._header("If-None-Match")
-        if self._request.method == "PUT" and value not in (None, "*"):
+        value = self._incoming.single_header("If-None-Match")
+        if self._incoming.method == "PUT" and value not in (None, "*"):
             raise Malformed(reason="Only * is understood: create, never replace", path="If-None-Match")
         return value == "*"
 
 
-async def decode_body(request: Request, kind: type[B] | None, limit: int) -> B:
+async def decode_body(incoming: Incoming, kind: type[B] | None, limit: int) -> B:
     """The body as a value of `kind`.
 
     Raises `Malformed`, `TooLarge`, `UnsupportedMediaType`, and `InvalidInput` with the path to the fault.
     """
-    raw = await _read(request, limit)
+    raw = await incoming.body(limit)
     if kind is None:
         if raw:
             raise Malformed(reason="This call has no body")
@@ -110,15 +107,17 @@ async def decode_body(request: Request, kind: type[B] | None, limit: int) -> B:
     if not raw:
         # Where everything may be left out, so may the body.
         return _convert({}, kind) if _all_optional(kind) else _refuse_empty()
-    _check_media_type(request)
+    _check_media_type(incoming)
     if len(raw) < LARGE_BODY:
         return _convert(jsontext.decode(raw), kind)
     return await asyncio.to_thread(lambda: _convert(jsontext.decode(raw), kind))
 
 
-def decode_query(request: Request, kind: type[Q]) -> Q:
+def decode_query(incoming: Incoming, kind: type[Q]) -> Q:
     """The query parameters as a value of `kind`. Raises `InvalidInput` for one that is unknown, wrong, or stands twice."""
-    pairs = request.query_params.multi_items()
+    if not incoming.query_string:
+        return _nothing_asked(kind)  # type: ignore[no-any-return, arg-type]
+    pairs = QueryParams(incoming.query_string.decode("latin-1")).multi_items()
     query = dict(pairs)
     if len(query) != len(pairs):
         raise InvalidInput(reason="A query parameter stands twice", path="?")
@@ -134,18 +133,19 @@ def answer(
     location: str | None = None,
 ) -> Response:
     """The response, with what every answer says: a repeat (200 for 201 and 202) and how the caller's lease stands."""
-    headers = {"Cache-Control": "no-store"}
+    headers: Headers = []
     if tag is not None:
-        headers["ETag"] = f'"{tag}"'
+        headers.append((b"etag", b'"%d-%d"' % tag))
     if location is not None:
-        headers["Location"] = location
+        headers.append((b"location", location.encode("ascii")))
     if done is not None and done.replayed:
-        headers["Idempotent-Replayed"] = "true"
+        headers.append((b"idempotent-replayed", b"true"))
         status = 200 if status in (201, 202) else status
     if done is not None and done.lease is not None:
-        headers |= lease_headers(done.lease)
-    content = b"" if body is None else msgspec.json.encode(body)
-    return Response(content, status, headers, None if body is None else "application/json")
+        headers += lease_headers(done.lease)
+    if body is None:
+        return Reply(status, b"", None, headers)
+    return Reply(status, msgspec.json.encode(body), b"application/json", headers)
 
 
 def encode_cursor(cursor: msgspec.Struct | None) -> str | None:
@@ -162,22 +162,12 @@ def decode_cursor(cursor: str, kind: type[B]) -> B:
         raise Malformed(reason="This is no cursor of this list", path="?cursor") from None
 
 
-async def _read(request: Request, limit: int) -> bytes:
-    # Starlette's own max_body_size answers in plain text; ours is a problem like all others.
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise TooLarge(reason=f"A body has at most {limit} bytes")
-    whole = bytearray()
-    async for chunk in request.stream():
-        whole += chunk
-        if len(whole) > limit:
-            raise TooLarge(reason=f"A body has at most {limit} bytes")
-    return bytes(whole)
-
-
-def _check_media_type(request: Request) -> None:
-    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if given != "application/json" and (given, request.method) != ("application/merge-patch+json", "PATCH"):
+def _check_media_type(incoming: Incoming) -> None:
+    given = incoming.header(b"content-type") or ""
+    if given == "application/json":
+        return
+    given = given.partition(";")[0].strip().lower()
+    if given != "application/json" and (given, incoming.method) != ("application/merge-patch+json", "PATCH"):
         raise UnsupportedMediaType(expected="application/json")
 
 
@@ -202,7 +192,7 @@ def _convert(value: Any, kind: type[B], *, root: str = "$") -> B:
 
 def _typed(kind: type[Any], query: dict[str, str]) -> dict[str, Any]:
     """Numbers and truth values as what they are, where a parameter is one; anything else stays a text."""
-    known = {field.name: str(field.type) for field in msgspec.structs.fields(kind)}
+    known = _types_of(kind)  # type: ignore[arg-type]
     typed: dict[str, Any] = dict(query)
     for name, text in query.items():
         if "bool" in known.get(name, ""):
@@ -210,6 +200,16 @@ def _typed(kind: type[Any], query: dict[str, str]) -> dict[str, Any]:
         elif "int" in known.get(name, "") and _INTEGER.fullmatch(text):
             typed[name] = int(text)
     return typed
+
+
+@cache
+def _types_of(kind: Any) -> dict[str, str]:
+    return {field.name: str(field.type) for field in msgspec.structs.fields(kind)}
+
+
+@cache
+def _nothing_asked(kind: Any) -> Any:
+    return kind()
 
 
 _INTEGER = re.compile("-?(0|[1-9][0-9]{0,30})")

@@ -5,13 +5,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from sessionstore import errors
 from sessionstore.errors import SessionStoreError
 from sessionstore_api.calls import Call, decode_body, decode_query
+from sessionstore_api.incoming import Incoming
+from sessionstore_api.problems import refuse
 from sessionstore_api.requests import NoQuery
 
 B = TypeVar("B")
@@ -53,20 +55,33 @@ class Resource:
 
     def __init__(self, operations: list[Operation], body_limit: int) -> None:
         self.operations = {operation.method: operation for operation in operations}
+        if "GET" in self.operations:
+            self.operations["HEAD"] = self.operations["GET"]
         self._body_limit = body_limit
+
+    def takes(self, method: str) -> bool:
+        """Whether there is such an operation."""
+        return method in self.operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Decode, handle, answer."""
-        request = Request(scope, receive)
-        operation = self.operations["GET" if request.method == "HEAD" else request.method]
         try:
-            body = await decode_body(request, operation.body, self._body_limit)
+            response = await self._respond(Incoming(scope, receive))
+        except SessionStoreError as error:
+            response = refuse(error)
+        except ClientDisconnect:
+            response = Response(status_code=400)
+        await response(scope, receive, send)
+
+    async def _respond(self, incoming: Incoming) -> Response:
+        operation = self.operations[incoming.method]
+        try:
+            body = await decode_body(incoming, operation.body, self._body_limit)
         except asyncio.CancelledError:
             raise errors.Closed from None
-        call = Call(request, body, decode_query(request, operation.query))
+        call = Call(incoming, body, decode_query(incoming, operation.query))
         try:
-            response = await operation.handler(call)
+            return await operation.handler(call)
         except asyncio.CancelledError:
             # The server stops, and its patience is at an end; what was begun goes on without us.
             raise (errors.Closed if operation.method == "GET" else errors.OutcomeUnknown) from None
-        await response(scope, receive, send)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from sessionstore import errors
 from sessionstore.errors import SessionStoreError
 from sessionstore_api.rendering import lease_headers, moment
+from sessionstore_api.replies import Headers, Reply
 
 log = logging.getLogger("sessionstore_api")
 
@@ -91,24 +92,16 @@ def retry_after(error: SessionStoreError) -> int | None:
     return None
 
 
-def respond(problem: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+def respond(problem: dict[str, Any], headers: Headers | None = None) -> Response:
     """The response of a problem document."""
-    content = msgspec.json.encode(problem)
-    return Response(content, problem["status"], {"Cache-Control": "no-store", **(headers or {})}, MEDIA_TYPE)
+    return Reply(problem["status"], msgspec.json.encode(problem), MEDIA_TYPE.encode(), [] if headers is None else headers)
 
 
 def refuse(error: SessionStoreError) -> Response:
     """The response of an error."""
     seconds = retry_after(error)
-    headers = {} if seconds is None else {"Retry-After": str(seconds)}
-    return respond(problem_of(error), headers | (lease_headers(error.lease) if error.lease else {}))
-
-
-async def on_store_error(_: Request, error: Exception) -> Response:
-    """What the library refused."""
-    if not isinstance(error, SessionStoreError):
-        raise error
-    return refuse(error)
+    headers: Headers = [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
+    return respond(problem_of(error), headers + (lease_headers(error.lease) if error.lease else []))
 
 
 async def on_http_error(_: Request, error: Exception) -> Response:
@@ -116,7 +109,8 @@ async def on_http_error(_: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
     code = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "http-error")
-    return respond(document(error.status_code, code, error.detail), dict(error.headers or {}))
+    headers = [(name.lower().encode(), value.encode()) for name, value in (error.headers or {}).items()]
+    return respond(document(error.status_code, code, error.detail), headers)
 
 
 async def on_bug(_: Request, error: Exception) -> Response:

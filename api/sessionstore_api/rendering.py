@@ -1,13 +1,16 @@
 """From the library's values to what is answered. Stored JSON is passed on as the text that it is."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from msgspec import Raw
 
 from sessionstore.model import Conversation, LastGeneration, Lease, Message
 from sessionstore_api.answers import ConversationBody, ForkedFromBody, GenerationBody, LastGenerationBody, MessageBody
+from sessionstore_api.replies import Headers
 
 
+@lru_cache(maxsize=256)
 def moment(milliseconds: int) -> str:
     """RFC 3339 in UTC with milliseconds."""
     return f"{datetime.fromtimestamp(milliseconds // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
@@ -82,10 +85,10 @@ def message_bodies(messages: list[Message]) -> list[MessageBody]:
     return [message_body(message) for message in messages]
 
 
-def lease_headers(lease: Lease) -> dict[str, str]:
+def lease_headers(lease: Lease) -> Headers:
     """What a holder is told with every answer."""
-    return {
-        "Interrupt-Requested": "true" if lease.interrupt_requested else "false",
-        "Queued-Inputs": str(lease.queued_inputs),
-        "Lease-Expires-At": moment(lease.expires_at),
-    }
+    return [
+        (b"interrupt-requested", b"true" if lease.interrupt_requested else b"false"),
+        (b"queued-inputs", b"%d" % lease.queued_inputs),
+        (b"lease-expires-at", moment(lease.expires_at).encode()),
+    ]
