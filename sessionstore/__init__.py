@@ -11,7 +11,7 @@ Errors are in `sessionstore.errors`, values in `sessionstore.model`.
 from sessionstore import errors
 from sessionstore.aio import AsyncStore
 from sessionstore.conversation import GuardedConversation
-from sessionstore.drafts import Draft
+from sessionstore.drafts import Draft, Save
 from sessionstore.errors import SessionStoreError
 from sessionstore.limits import Limits
 from sessionstore.model import Answer, Conversation, Generation, Lease, Message, Page, Tag
@@ -30,6 +30,7 @@ __all__ = [
     "Limits",
     "Message",
     "Page",
+    "Save",
     "SessionStoreError",
     "Store",
     "Tag",

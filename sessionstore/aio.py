@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sessionstore.conversation import GuardedConversation
-from sessionstore.drafts import Draft
+from sessionstore.drafts import Draft, Save
 from sessionstore.errors import Closed
-from sessionstore.items import Lane, Patience
+from sessionstore.items import Keys, Lane, Patience
 from sessionstore.limits import Limits
 from sessionstore.model import Answer
 from sessionstore.store import Store
@@ -85,8 +85,8 @@ class AsyncStore:
             future.cancel()
             raise
 
-    def _carry(self, change: Callable[[Transaction], Any], lane: Lane, key: str, size: int) -> Any:
-        item = self.store.database.submit(change, lane, key, size)
+    def _carry(self, change: Callable[[Transaction], Any], lane: Lane, keys: Keys, size: int) -> Any:
+        item = self.store.database.submit(change, lane, keys, size)
         if item.loop not in self._patience:
             self._patience = {loop: patience for loop, patience in self._patience.items() if not loop.is_closed()}
             self._patience[item.loop] = Patience()
@@ -113,6 +113,7 @@ class AsyncStore:
     delete = _mutation(Store.delete)
     append = _mutation(Store.append)
     put = _mutation(Store.put)
+    save_all = _mutation(Store.save_all)
     label_message = _mutation(Store.label_message)
     delete_message = _mutation(Store.delete_message)
     truncate = _mutation(Store.truncate)
@@ -150,6 +151,9 @@ def _room_left(given: Any, room: int) -> int:
     kind = type(given)
     if kind is str:
         return room - len(given)
+    if kind is Save:
+        given = given.message
+        kind = Draft
     if kind is Draft:
         room = _room_left(given.content, room)
         return room if given.metadata is None else _room_left(given.metadata, room)

@@ -23,7 +23,7 @@ from sessionstore.errors import (
     PreconditionFailed,
     SessionStoreError,
 )
-from sessionstore.items import Lane
+from sessionstore.items import Keys, Lane
 from sessionstore.life import Life, Row, lease_of
 from sessionstore.limits import Limits
 from sessionstore.model import Answer, Created, IfMatch
@@ -52,7 +52,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     size: int = 0
 
 
-Carry = Callable[[Callable[[Transaction], Any], Lane, str, int], Any]
+Passage = tuple[Call, Callable[[GuardedConversation], T], Repeat[T] | None]
+"""A call with its change, and what knows its repeats."""
+
+Carry = Callable[[Callable[[Transaction], Any], Lane, Keys, int], Any]
 """How a call comes to the writer: `Database.write`, which waits for it, or what answers something to be awaited."""
 
 
@@ -64,18 +67,33 @@ class Door:
 
     def guarded(self, call: Call, change: Callable[[GuardedConversation], T], repeat: Repeat[T] | None = None) -> Answer[T]:
         """Run a change for which nobody else may be generating."""
-        return self._pass(call, GuardedConversation, change, repeat)
+        return self._pass(call, self._item(call, GuardedConversation, change, repeat))
 
     def unguarded(self, call: Call, change: Callable[[UnguardedConversation], T], repeat: Repeat[T] | None = None) -> Answer[T]:
         """Run a change of the closed list."""
-        return self._pass(call, UnguardedConversation, change, repeat)
+        return self._pass(call, self._item(call, UnguardedConversation, change, repeat))
+
+    def guarded_each(self, passages: Sequence[Passage[T]]) -> list[Answer[T] | SessionStoreError]:
+        """Run many guarded changes in one transaction, each judged and kept or refused by itself, in their order."""
+        items = [self._item(call, GuardedConversation, change, repeat) for call, change, repeat in passages]
+        keys, size = [call.id for call, _, _ in passages], sum(call.size for call, _, _ in passages)
+        return self._carry(  # type: ignore[no-any-return]
+            lambda transaction: [transaction.attempt(item) for item in items], Lane.GROUPED, keys, size
+        )
 
     def create(self, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
         """Create a conversation with its first messages; the same call again is answered with what it made."""
         item = partial(self._create, birth=birth, messages=messages)
-        return self._carry(item, Lane.GROUPED, birth.id, size_of(messages))  # type: ignore[no-any-return]
+        return self._carry(item, Lane.GROUPED, (birth.id,), size_of(messages))  # type: ignore[no-any-return]
 
-    def _pass(self, call: Call, kind: type[L], change: Callable[[L], T], repeat: Repeat[T] | None) -> Answer[T]:
+    def _pass(self, call: Call, item: Callable[[Transaction], Answer[T]]) -> Answer[T]:
+        return self._carry(item, call.lane, (call.id,), call.size)  # type: ignore[no-any-return]
+
+    def _item(
+        self, call: Call, kind: type[L], change: Callable[[L], T], repeat: Repeat[T] | None
+    ) -> Callable[[Transaction], Answer[T]]:
+        """What is run in the transaction: judge the call, and only then make the change."""
+
         def item(transaction: Transaction) -> Answer[T]:
             row, now = self._enter(transaction, call), self._clock()
             holds = _same(row.lease_token, call.token_hash)
@@ -97,7 +115,7 @@ class Door:
                 conversation.end_generation("expired")
             return _answer(conversation, _settled(change(conversation)))
 
-        return self._carry(item, call.lane, call.id, call.size)  # type: ignore[no-any-return]
+        return item
 
     def _enter(self, transaction: Transaction, call: Call) -> Row:
         """The living row, judged by life."""

@@ -9,7 +9,7 @@ import msgspec
 from sessionstore import jsontext
 from sessionstore.errors import InvalidInput
 from sessionstore.limits import Limits
-from sessionstore.model import Status
+from sessionstore.model import IfMatch, Status
 
 if sys.version_info >= (3, 14):
     from uuid import uuid7
@@ -28,6 +28,15 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
     metadata: dict[str, Any] | None = None
     status: Literal["complete", "partial"] = "complete"
+
+
+class Save(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that the holder of a lease puts into its conversation, one of many. `if_match` is the message's tag."""
+
+    conversation_id: str
+    token: str
+    message: Draft
+    if_match: IfMatch | None = None
 
 
 class Batch(tuple["Prepared", ...]):

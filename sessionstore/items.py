@@ -17,6 +17,10 @@ RESERVED_PLACES = 64
 WAITING_BYTES = 64 * 1024 * 1024
 
 
+Keys = Sequence[str]
+"""The conversations of a call, whose order is kept."""
+
+
 class Lane(Enum):
     """How a call waits."""
 
@@ -31,10 +35,10 @@ class Lane(Enum):
 class Item:
     """A call on its way to the writer: what it does, and what became of it."""
 
-    __slots__ = ("_begun", "bytes", "change", "deadline", "error", "key", "lane", "result", "running")
+    __slots__ = ("_begun", "bytes", "change", "deadline", "error", "keys", "lane", "result", "running")
 
-    def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
-        self.change, self.lane, self.key, self.bytes = change, lane, key, size
+    def __init__(self, change: Callable[[Any], Any], lane: Lane, keys: Keys, size: int, timeout: float) -> None:
+        self.change, self.lane, self.keys, self.bytes = change, lane, keys, size
         self.deadline = time.monotonic() + timeout
         self.result: Any = None
         self.error: BaseException | None = None
@@ -51,8 +55,8 @@ class ThreadItem(Item):
 
     __slots__ = ("_answered",)
 
-    def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
-        super().__init__(change, lane, key, size, timeout)
+    def __init__(self, change: Callable[[Any], Any], lane: Lane, keys: Keys, size: int, timeout: float) -> None:
+        super().__init__(change, lane, keys, size, timeout)
         self._answered = threading.Lock()
         self._answered.acquire()
 
@@ -80,8 +84,8 @@ class LoopItem(Item):
 
     __slots__ = ("future", "loop")
 
-    def __init__(self, change: Callable[[Any], Any], lane: Lane, key: str, size: int, timeout: float) -> None:
-        super().__init__(change, lane, key, size, timeout)
+    def __init__(self, change: Callable[[Any], Any], lane: Lane, keys: Keys, size: int, timeout: float) -> None:
+        super().__init__(change, lane, keys, size, timeout)
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
@@ -249,7 +253,7 @@ class Lanes:
     def _sort(self, item: Item | None) -> None:
         if item is None:
             self.closed = True
-        elif item.lane is Lane.FIRST and all(item.key != other.key for other in self._line):
+        elif item.lane is Lane.FIRST and all(item.keys[0] not in other.keys for other in self._line):
             self._first.append(item)
         else:
             self._line.append(item)

@@ -5,14 +5,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from sessionstore import jsontext
+from sessionstore import jsontext, repeats
 from sessionstore.creation import Birth
-from sessionstore.door import Call
-from sessionstore.drafts import Draft, Prepared, identity, new_id, prepare_all
+from sessionstore.door import Call, Passage
+from sessionstore.drafts import Draft, Prepared, Save, identity, new_id, prepare, prepare_all, size_of
+from sessionstore.errors import InvalidInput
 from sessionstore.items import Lane
 from sessionstore.limits import Limits
-from sessionstore.model import IfBusy, IfMatch
+from sessionstore.model import IfBusy, IfMatch, Saved
 from sessionstore.unguarded import AcquireOrder
+
+SAVES_PER_CALL = 64
 
 
 def hash_token(token: str) -> str:
@@ -89,3 +92,47 @@ def acquire(
         begin_digest=jsontext.digest("acquire", identity(drafts)),
         if_match=if_match,
     )
+
+
+def put(
+    limits: Limits,
+    id: str,
+    message: Draft,
+    token: str | None,
+    *,
+    incarnation: int | None = None,
+    if_match: IfMatch | None = None,
+    only_create: bool = False,
+) -> Passage[Saved]:
+    """A put: what the door judges, the change, and what knows its repeats."""
+    if getattr(message, "id", None) is None:
+        raise InvalidInput(reason="A message is put under an id", path="$.id")
+    if message.status == "partial" and token is None:
+        raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
+    draft = prepare(message, limits)
+    return (
+        call(limits, id, token, incarnation, size=size_of([draft])),
+        lambda conversation: conversation.put(draft, if_match=if_match, only_create=only_create),
+        repeats.put(draft, if_match, only_create=only_create),
+    )
+
+
+def saves(limits: Limits, saves: Sequence[Save]) -> list[Passage[Saved]]:
+    """The puts of one call."""
+    if not isinstance(saves, list | tuple) or not 1 <= len(saves) <= SAVES_PER_CALL:
+        raise InvalidInput(reason=f"A call carries 1 to {SAVES_PER_CALL} saves", path="$.saves")
+    passages = []
+    for index, save in enumerate(saves):
+        try:
+            passages.append(_save(limits, save))
+        except InvalidInput as error:
+            raise error.under(f"$.saves[{index}]") from None
+    return passages
+
+
+def _save(limits: Limits, save: Save) -> Passage[Saved]:
+    if not isinstance(save, Save):
+        raise InvalidInput(reason="Expected a Save")
+    limits.id(save.conversation_id, "$.conversation_id")
+    limits.token(save.token)
+    return put(limits, save.conversation_id, save.message, save.token, if_match=save.if_match)

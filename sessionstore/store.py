@@ -25,8 +25,8 @@ from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
 from sessionstore.dialect import Synchronous
 from sessionstore.door import Carry, Door
-from sessionstore.drafts import Draft, prepare, prepare_all, size_of
-from sessionstore.errors import InvalidInput
+from sessionstore.drafts import Draft, Save, prepare_all, size_of
+from sessionstore.errors import SessionStoreError
 from sessionstore.items import Lane
 from sessionstore.limits import Limits
 from sessionstore.model import (
@@ -214,16 +214,18 @@ class Store(Reads):
 
         Raises `PreconditionFailed`, `MessageDeleted`, `MessageQueued`, `MessageComplete`, `Generating`.
         """
-        if getattr(message, "id", None) is None:
-            raise InvalidInput(reason="A message is put under an id", path="$.id")
-        if message.status == "partial" and token is None:
-            raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
-        draft = prepare(message, self.limits)
-        return self._door.guarded(
-            orders.call(self.limits, id, token, incarnation, size=size_of([draft])),
-            lambda conversation: conversation.put(draft, if_match=if_match, only_create=only_create),
-            repeats.put(draft, if_match, only_create=only_create),
+        call, change, repeat = orders.put(
+            self.limits, id, message, token, incarnation=incarnation, if_match=if_match, only_create=only_create
         )
+        return self._door.guarded(call, change, repeat)
+
+    def save_all(self, saves: Sequence[Save]) -> list[Answer[Saved] | SessionStoreError]:
+        """Put up to 64 messages of conversations that the caller is generating, in one transaction and in their order.
+
+        Each is judged by itself, as `put` does with its token, and has its own answer or error in the list. What is wrong in
+        the call itself (`InvalidInput`) or with the database (`Unavailable`) is raised, and then none of them is stored.
+        """
+        return self._door.guarded_each(orders.saves(self.limits, saves))
 
     def label_message(
         self,

@@ -1,12 +1,13 @@
 """What a change gets to run statements with, as long as its transaction is open."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, Statement
-from sessionstore.errors import Dead
+from sessionstore.errors import Dead, SessionStoreError
 
+T = TypeVar("T")
 Compiled = tuple[str, dict[str, Any]]
 """The text of a statement, and the values of its constants."""
 
@@ -50,6 +51,18 @@ class Transaction:
         changed: int = self._run(statement, parameters).rowcount
         self.bytes += changed * ROW_BYTES
         return changed
+
+    def attempt(self, change: Callable[["Transaction"], T]) -> T | SessionStoreError:
+        """What a part of the change returns, or the error of ours that it raised, and then nothing of that part is kept."""
+        self._connection.execute("SAVEPOINT part")
+        result: T | SessionStoreError
+        try:
+            result = change(self)
+        except SessionStoreError as error:
+            self._connection.execute("ROLLBACK TO part")
+            result = error
+        self._connection.execute("RELEASE part")
+        return result
 
     def settings(self) -> dict[str, Any]:
         """The settings of this connection, as they are in force."""

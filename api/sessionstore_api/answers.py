@@ -1,6 +1,6 @@
 """What is answered. OpenAPI and the docs page are made from these classes; `rendering` fills them."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -139,6 +139,25 @@ class RenewedAnswer(Body, frozen=True, kw_only=True):
     expires_at: Moment
     ttl_ms: int
     conversation: ConversationBody
+
+
+class SaveResult(Body, frozen=True, kw_only=True, omit_defaults=True):
+    """What became of one save: the message as it is now, or the problem; and how the lease stands that it was made under."""
+
+    status: Annotated[int, doc("The status that a PUT of its own would have")]
+    message: MessageBody | None = None
+    problem: Annotated[dict[str, Any], doc("A problem document", **{"$ref": "#/components/schemas/Problem"})] | None = None
+    etag: Annotated[str, doc("The message's tag, for `if_match`")] | None = None
+    replayed: Annotated[bool, doc("It was stored already, and nothing was done")] = False
+    interrupt_requested: bool | None = None
+    queued_inputs: int | None = None
+    lease_expires_at: Moment | None = None
+
+
+class SavesAnswer(Body, frozen=True, kw_only=True):
+    """A result for each save, in order."""
+
+    results: list[SaveResult]
 
 
 class ServerInfo(Body, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from sessionstore import AsyncStore, errors
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
-from sessionstore_api import answers, conversations, leases, messages, problems, requests, service
+from sessionstore_api import answers, conversations, leases, messages, problems, requests, saves, service
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
@@ -77,6 +77,8 @@ OPERATIONS = [
     Operation(method="POST", path=LEASE + "/finish", handler=leases.finish_turn, body=requests.FinishTurn,
               answers={200: answers.ConversationMessages}, errors=(*LIFE, *LEASED, *PUT, errors.InputsPending, *TAGGED),
               headers=MATCHED),
+    Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
+              answers={200: answers.SavesAnswer}),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),
     Operation(method="GET", path="/healthz", handler=service.healthz, answers={200: answers.Health}),
     Operation(method="GET", path="/readyz", handler=service.readyz, answers={200: answers.Readiness}),

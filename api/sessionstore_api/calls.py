@@ -18,11 +18,11 @@ from sessionstore_api.incoming import Incoming
 from sessionstore_api.problems import UnsupportedMediaType
 from sessionstore_api.rendering import lease_headers
 from sessionstore_api.replies import Headers, Reply
+from sessionstore_api.requests import precondition
 
 B = TypeVar("B")
 Q = TypeVar("Q")
 LARGE_BODY = 64 * 1024
-NO_STATE = Tag(0, 0)
 
 
 class Claims(TypedDict):
@@ -84,8 +84,7 @@ class Call(Generic[B, Q]):
             return value  # type: ignore[return-value]
         if len(value) < 2 or not (value[0] == value[-1] == '"') or '"' in value[1:-1]:
             raise Malformed(reason='Expected one strong entity tag ("…") or *', path="If-Match")
-        # A tag that is none of ours is the tag of no state: the precondition fails.
-        return Tag.parse(value[1:-1]) or NO_STATE
+        return precondition(value[1:-1])
 
     def _only_create(self) -> bool:
         value = self._incoming.single_header("If-None-Match")

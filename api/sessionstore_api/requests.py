@@ -5,9 +5,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from sessionstore.drafts import Draft
-from sessionstore.model import Children, FinishOutcome, IfBusy, Order
+from sessionstore.drafts import Draft, Save
+from sessionstore.model import Children, FinishOutcome, IfBusy, IfMatch, Order, Tag
 from sessionstore_api.fields import Content, Id, MergePatch, Metadata, Position, Role, Title, Token, TtlMs, Usage, doc
+
+NO_STATE = Tag(0, 0)
+
+
+def precondition(tag: str) -> IfMatch:
+    """The state that a tag names. A tag that is none of ours is that of no state: the precondition fails."""
+    return "*" if tag == "*" else Tag.parse(tag) or NO_STATE
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,6 +66,30 @@ class PutMessage(Request, frozen=True, kw_only=True):
     content: Content
     metadata: Metadata | None = None
     status: Literal["complete", "partial"] = "complete"
+
+
+class OneSave(Request, frozen=True, kw_only=True):
+    """A message as it is now, put by the holder of its conversation's lease."""
+
+    conversation_id: Id
+    message_id: Id
+    token: Token
+    role: Role
+    content: Content
+    status: Literal["complete", "partial"] = "complete"
+    if_match: Annotated[str, doc("The message's tag, as `etag` told it, or *")] | None = None
+
+    def save(self) -> Save:
+        """The library's word for it."""
+        draft = Draft(id=self.message_id, role=self.role, content=self.content, status=self.status)
+        if_match = None if self.if_match is None else precondition(self.if_match)
+        return Save(conversation_id=self.conversation_id, token=self.token, message=draft, if_match=if_match)
+
+
+class SaveMessages(Request, frozen=True, kw_only=True):
+    """Messages of many conversations."""
+
+    saves: Annotated[list[OneSave], doc("1 to 64 saves, in order", minItems=1, maxItems=64)]
 
 
 class LabelMessage(Request, frozen=True, kw_only=True):

@@ -110,6 +110,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "renew_lease": {"phase": "no"},
     "finish_turn": {"messages": [message("no")]},
     "interrupt_turn": {},
+    "save_messages": {
+        "saves": [{"conversation_id": "c", "message_id": "m", "token": OTHER_TOKEN, "role": "assistant", "content": "no"}]
+    },
 }
 
 
@@ -139,8 +142,9 @@ def test_l2_no_route_lets_a_stranger_change_a_leased_conversation(app: Starlette
             if operation.name in NOT_GUARDED and not (headers and operation.name != "create_conversation"):
                 continue
             answered = client.request(operation.method, path, json=BODIES.get(operation.name), headers=headers)
-            assert answered.status_code == 409, (operation.name, headers, answered.text)
-            assert answered.json()["code"] in ("generating", "lease-lost"), operation.name
+            refused = answered.json().get("results", [{"status": answered.status_code, "problem": answered.json()}])[0]
+            assert refused["status"] == 409, (operation.name, headers, answered.text)
+            assert refused["problem"]["code"] in ("generating", "lease-lost"), operation.name
             assert tables.everything() == before, operation.name
             swept += 1
     assert swept >= 20
