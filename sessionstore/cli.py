@@ -89,7 +89,7 @@ def migrate(database: str | None, *, as_json: bool, dry_run: bool) -> None:
     before = _revision(settings)
     if not dry_run:
         migrations.upgrade(settings.database_url)
-    done = {"file": str(file_of(settings)), "from": before, "to": migrations.head(), "dry_run": dry_run}
+    done = {"file": str(file_of(settings)), "from": before, "to": migrations.HEAD, "dry_run": dry_run}
     verb = "would go" if dry_run else "went"
     _print(done, f"{done['file']} {verb} from {before or 'nothing'} to {done['to']}", as_json=as_json)
 
@@ -195,7 +195,7 @@ def _revision(settings: Settings) -> str | None:
         return migrations.current(database)
     finally:
         database.close()
-    return migrations.head()
+    return migrations.HEAD
 
 
 def _pages(store: Store, limit: int, containing: str | None) -> Iterator[Conversation]:

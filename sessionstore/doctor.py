@@ -20,7 +20,7 @@ def examine(database: Database) -> dict[str, Any]:
         "engine": engine.name,
         "engine_fault": engine.fault,
         "schema": migrate.current(database),
-        "schema_newest": migrate.head(),
+        "schema_newest": migrate.HEAD,
         "settings": settings,
         "integrity": database.integrity(),
     }
