@@ -55,7 +55,11 @@ def _decode_strictly(text: str | bytes) -> Json:
 
 def load(text: str) -> Json:
     """The value of a JSON text that the store wrote itself."""
-    return _reader.decode(text)
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError:
+        # Lone surrogates, and integers of very many digits.
+        return _reader.decode(text)
 
 
 def encode(value: Json) -> str:

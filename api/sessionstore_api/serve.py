@@ -52,7 +52,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        _spare_the_collector()
+        spare_the_collector()
         host, port = self._listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"Listening on http://{shown}:{port} (documentation: /docs)")
@@ -66,7 +66,7 @@ class _Server(uvicorn.Server):
         super().run(sockets)
 
 
-def _spare_the_collector() -> None:
+def spare_the_collector() -> None:
     """What was loaded stays for ever: to look through it again and again would stop every call for 40 ms (measured)."""
     gc.collect()
     gc.freeze()

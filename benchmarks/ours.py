@@ -1,0 +1,162 @@
+"""Our own sides: the store, and the same transaction by hand."""
+
+import asyncio
+import json
+import sqlite3
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from benchmarks.worker import TEXT, Side, Taken
+from sessionstore import AsyncStore, Draft, Store, errors, statements
+from sessionstore.drafts import new_id
+from sessionstore.store import system_clock
+
+
+class Library(Side):
+    """The store, called by threads."""
+
+    def __init__(self, folder: Path, synchronous: str) -> None:
+        super().__init__(folder, synchronous)
+        self.url = f"sqlite:///{folder / 'bench.db'}"
+        # Patience for what is measured with eight processes on one file.
+        self.store = Store.open(
+            self.url,
+            migrate_first=True,
+            synchronous=synchronous,
+            busy_timeout_ms=60_000,  # type: ignore[arg-type]
+        )
+        self._known: set[str] = set()
+
+    def _ensure(self, session: str) -> None:
+        if session not in self._known:
+            self.store.create(session)
+            self._known.add(session)
+
+    def append(self, session: str, text: str) -> Any:
+        self._ensure(session)
+        return self.store.append(session, [Draft(role="user", content=text)])
+
+    def last(self, session: str, count: int) -> Any:
+        return [message.content for message in self.store.messages(session, order="desc", limit=count).items]
+
+    def whole(self, session: str) -> Any:
+        return [message.content for message in self.store.messages(session, limit=1000).items]
+
+    def fill(self, session: str, count: int) -> None:
+        self._ensure(session)
+        for begin in range(0, count, 1000):
+            self.store.append(session, [Draft(role="user", content=TEXT)] * min(1000, count - begin))
+
+    def durability(self) -> str:
+        found = self.store.database.settings()
+        return f"{found['journal_mode'].upper()}, {found['synchronous'].upper()}"
+
+    def stored(self) -> int:
+        connection = sqlite3.connect(self.folder / "bench.db")
+        count = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
+        connection.close()
+        return int(count)
+
+
+class Awaited(Library):
+    """The store, awaited by tasks."""
+
+    awaited = True
+
+    def __init__(self, folder: Path, synchronous: str) -> None:
+        super().__init__(folder, synchronous)
+        self.awaitable = AsyncStore(self.store)
+
+    async def append(self, session: str, text: str) -> Any:
+        self._ensure(session)
+        return await self.awaitable.append(session, [Draft(role="user", content=text)])
+
+    async def last(self, session: str, count: int) -> Any:
+        page = await self.awaitable.messages(session, order="desc", limit=count)
+        return [message.content for message in page.items]
+
+    async def whole(self, session: str) -> Any:
+        return [message.content for message in (await self.awaitable.messages(session, limit=1000)).items]
+
+    async def generating(self, conversations: int, seconds: float, every: float) -> dict[str, Any]:
+        """Conversations that generate: each saves its growing reply at its moments, whose save renews the lease.
+
+        How late an answer is counts from the moment at which the save was due.
+        """
+        turn = uuid.uuid4().hex
+        for n in range(conversations):
+            self._ensure(f"g{n}")
+            await self.awaitable.acquire(f"g{n}", "bench", token=turn + str(n), if_busy="interrupt")
+        taken, begin = Taken(), time.perf_counter() + 0.1
+
+        async def generate(n: int) -> None:
+            due = begin + every * n / conversations
+            while due < begin + seconds:
+                await asyncio.sleep(max(0, due - time.perf_counter()))
+                text = TEXT[: 500 + len(taken.times) % 500]
+                draft = Draft(id="reply", role="assistant", content=text, status="partial")
+                await self.awaitable.put(f"g{n}", draft, token=turn + str(n))
+                taken.times.append(time.perf_counter() - due)
+                due += every
+
+        await asyncio.gather(*(generate(n) for n in range(conversations)))
+        for n in range(conversations):
+            await self.awaitable.release(f"g{n}", token=turn + str(n))
+        return taken.result()
+
+
+class Raw(Side):
+    """The statements of the store's own append, run by hand on one sqlite3 connection.
+
+    Same file, same indexes, same durability. No validation, no digest, no typed answer, and nobody else may use the connection.
+    """
+
+    def __init__(self, folder: Path, synchronous: str) -> None:
+        super().__init__(folder, synchronous)
+        path = folder / "bench.db"
+        with Store.open(f"sqlite:///{path}", migrate_first=True) as store:
+            known = store.database.statements
+            self._life, self._put, self._advance = (
+                known[statement][0] for statement in (statements.LIFE, statements.PUT_MESSAGE, statements.ADVANCE)
+            )
+        self._store = Store.open(f"sqlite:///{path}")
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
+        for pragma in (f"synchronous={synchronous}", "foreign_keys=ON", "secure_delete=ON", "temp_store=MEMORY"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        self._connection.execute("PRAGMA wal_autocheckpoint=1000")
+        self._known: set[str] = set()
+
+    def append(self, session: str, text: str) -> Any:
+        if session not in self._known:
+            try:
+                self._store.create(session)
+            except errors.ConversationExists:
+                pass
+            self._known.add(session)
+        content, execute = json.dumps(text), self._connection.execute
+        execute("BEGIN IMMEDIATE")
+        now = system_clock()
+        row = execute(self._life, {"owner": "", "id": session}).fetchone()
+        if row[7] is not None and row[10] > now:
+            raise RuntimeError("generating")
+        version, position = row[2] + 1, row[3]
+        message = {
+            "conversation_pk": row[0], "id": new_id(), "position": position, "role": "user", "content": content,
+            "metadata": "{}", "status": "complete", "mode": None, "summary_through": None, "generation": None,
+            "created_version": version, "version": version, "created_at": now, "updated_at": now, "digest": "0" * 64,
+        }  # fmt: skip
+        execute(self._put, message)
+        execute(
+            self._advance,
+            {"at": row[0], "version": version, "now": now, "next_position": position + 1, "message_count": row[4] + 1,
+             "queued_count": row[5], "lease_expires_at": row[10]},
+        )  # fmt: skip
+        execute("COMMIT")
+
+    def durability(self) -> str:
+        return f"WAL, {self.synchronous.upper()}"
+
+    def stored(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM messages").fetchone()[0])
