@@ -42,9 +42,8 @@ format: .venv/dev  ## Format the code and mend what lint can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/dev  ## Measure, as ratios in one run
-	$(BIN)/python -m benchmarks.append
-	$(BIN)/python -m benchmarks.last_page
+bench: .venv/bench .venv-peers/ready  ## Measure everything in one run, beside the peers (needs cc and wrk; WRITE=docs/speed keeps it)
+	$(BIN)/python -m benchmarks $(if $(WRITE),--write $(WRITE))
 
 wheel: .venv/dev  ## Build the wheel, install it into a bare environment, migrate, serve, answer
 	$(BIN)/python -m pytest -q -m wheel
@@ -53,7 +52,7 @@ fuzz: .venv/api .venv-fuzz/ready  ## Let schemathesis loose on a running server
 	$(BIN)/python -m tests.fuzz
 
 clean:  ## Remove the environments
-	rm -rf .venv .venv-fuzz
+	rm -rf .venv .venv-fuzz .venv-peers
 
 .venv/pip:
 	$(PYTHON) -m venv .venv
@@ -66,6 +65,16 @@ clean:  ## Remove the environments
 
 .venv/dev: .venv/api pyproject.toml
 	$(PIP) install --group dev
+	touch $@
+
+.venv/bench: .venv/dev pyproject.toml
+	$(PIP) install --group bench
+	touch $@
+
+.venv-peers/ready: pyproject.toml .venv/pip
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip --quiet install --upgrade 'pip>=25.1'
+	.venv-peers/bin/python -m pip --quiet install --group peers
 	touch $@
 
 .venv-fuzz/ready: pyproject.toml .venv/pip

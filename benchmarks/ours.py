@@ -5,11 +5,12 @@ import json
 import sqlite3
 import time
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.worker import TEXT, Side, Taken
-from sessionstore import AsyncStore, Draft, Store, errors, statements
+from sessionstore import AsyncStore, Draft, Save, Store, errors, statements
 from sessionstore.drafts import new_id
 from sessionstore.store import system_clock
 
@@ -81,30 +82,40 @@ class Awaited(Library):
         return [message.content for message in (await self.awaitable.messages(session, limit=1000)).items]
 
     async def generating(self, conversations: int, seconds: float, every: float) -> dict[str, Any]:
-        """Conversations that generate: each saves its growing reply at its moments, whose save renews the lease.
+        """Conversations that generate in a server that sends off, every 5 ms, what has become due to be saved.
 
-        How late an answer is counts from the moment at which the save was due.
+        Each save renews its lease. How late an answer is counts from the moment at which the save was due.
         """
         turn = uuid.uuid4().hex
         for n in range(conversations):
             self._ensure(f"g{n}")
             await self.awaitable.acquire(f"g{n}", "bench", token=turn + str(n), if_busy="interrupt")
-        taken, begin = Taken(), time.perf_counter() + 0.1
-
-        async def generate(n: int) -> None:
-            due = begin + every * n / conversations
-            while due < begin + seconds:
-                await asyncio.sleep(max(0, due - time.perf_counter()))
-                text = TEXT[: 500 + len(taken.times) % 500]
-                draft = Draft(id="reply", role="assistant", content=text, status="partial")
-                await self.awaitable.put(f"g{n}", draft, token=turn + str(n))
-                taken.times.append(time.perf_counter() - due)
-                due += every
-
-        await asyncio.gather(*(generate(n) for n in range(conversations)))
+        taken, begin, sent = Taken(), time.perf_counter() + 0.05, 0
+        calls = set[asyncio.Task[None]]()
+        while (now := time.perf_counter() - begin) < seconds:
+            # Save number k is due at k * every / conversations.
+            due = range(sent, max(sent, int(now * conversations / every)))
+            sent = due.stop
+            for first in range(due.start, due.stop, 64):
+                call = asyncio.create_task(self._save(due[first - due.start :][:64], conversations, every, begin, turn, taken))
+                calls.add(call)
+                call.add_done_callback(calls.discard)
+            await asyncio.sleep(0.005)
+        await asyncio.gather(*calls)
+        result = taken.result()
         for n in range(conversations):
             await self.awaitable.release(f"g{n}", token=turn + str(n))
-        return taken.result()
+        return result
+
+    async def _save(self, numbers: range, count: int, every: float, begin: float, turn: str, taken: Taken) -> None:
+        saves = []
+        for k in numbers:
+            draft = Draft(id="reply", role="assistant", content=TEXT[: 500 + k // count % 500], status="partial")
+            saves.append(Save(conversation_id=f"g{k % count}", token=turn + str(k % count), message=draft))
+        results = await self.awaitable.save_all(saves)
+        now = time.perf_counter() - begin
+        taken.times += [now - k * every / count for k in numbers]
+        taken.errors += [repr(result) for result in results if isinstance(result, errors.SessionStoreError)]
 
 
 class Raw(Side):
@@ -130,10 +141,8 @@ class Raw(Side):
 
     def append(self, session: str, text: str) -> Any:
         if session not in self._known:
-            try:
+            with suppress(errors.ConversationExists):
                 self._store.create(session)
-            except errors.ConversationExists:
-                pass
             self._known.add(session)
         content, execute = json.dumps(text), self._connection.execute
         execute("BEGIN IMMEDIATE")

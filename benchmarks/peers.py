@@ -1,7 +1,6 @@
 """Other people's session stores, as they come, in an environment of their own (.venv-peers).
 
-Each does what its own documentation shows for one more message. None of them checks a lease, and most check nothing at all; what
-each one's append is worth stands in docs/speed.md.
+Each does what its own documentation shows for one more message. None of them checks a lease, and most check nothing at all.
 """
 
 import asyncio

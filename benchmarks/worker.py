@@ -6,6 +6,7 @@ Every side of a comparison is such a process, so that they can be measured in tu
 """
 
 import asyncio
+import gc
 import importlib
 import json
 import sys
@@ -171,6 +172,9 @@ def main() -> None:
     said = sys.stdout
     # What a library prints must not end up between our answers.
     sys.stdout = sys.stderr
+    # As any server should: what was loaded is not looked through again.
+    gc.collect()
+    gc.freeze()
     jobs = Jobs(getattr(importlib.import_module(module), name)(Path(folder), synchronous))
     print("ready", file=said, flush=True)
     for line in sys.stdin:

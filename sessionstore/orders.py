@@ -33,10 +33,11 @@ def call(
     must_hold: bool = False,
     lane: Lane = Lane.GROUPED,
     size: int = 0,
+    path: str = "$.id",
 ) -> Call:
     """What the door judges."""
     return Call(
-        id=limits.id(id),
+        id=limits.id(id, path),
         token_hash=None if token is None else hash_token(limits.token(token)),
         incarnation=limits.number(incarnation, "$.incarnation", least=1),
         if_match=if_match,
@@ -103,6 +104,7 @@ def put(
     incarnation: int | None = None,
     if_match: IfMatch | None = None,
     only_create: bool = False,
+    path: str = "$.id",
 ) -> Passage[Saved]:
     """A put: what the door judges, the change, and what knows its repeats."""
     if getattr(message, "id", None) is None:
@@ -111,7 +113,7 @@ def put(
         raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
     draft = prepare(message, limits)
     return (
-        call(limits, id, token, incarnation, size=size_of([draft])),
+        call(limits, id, token, incarnation, size=size_of([draft]), path=path),
         lambda conversation: conversation.put(draft, if_match=if_match, only_create=only_create),
         repeats.put(draft, if_match, only_create=only_create),
     )
@@ -133,6 +135,6 @@ def saves(limits: Limits, saves: Sequence[Save]) -> list[Passage[Saved]]:
 def _save(limits: Limits, save: Save) -> Passage[Saved]:
     if not isinstance(save, Save):
         raise InvalidInput(reason="Expected a Save")
-    limits.id(save.conversation_id, "$.conversation_id")
-    limits.token(save.token)
-    return put(limits, save.conversation_id, save.message, save.token, if_match=save.if_match)
+    if save.token is None:
+        raise InvalidInput(reason="A save is made with a token", path="$.token")
+    return put(limits, save.conversation_id, save.message, save.token, if_match=save.if_match, path="$.conversation_id")

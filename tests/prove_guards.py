@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 COPIED = ("sessionstore", "api", "tests", "migrations", "examples", "docs", "pyproject.toml", "alembic.ini", "README.md")
 CONVERSATIONS, MESSAGES = "tests/test_conversations.py", "tests/test_messages.py"
 LEASES, FORKS, TRANSACT = "tests/test_leases.py", "tests/test_forks.py", "tests/test_transact.py"
-DATABASE, READS, RACES = "tests/test_database.py", "tests/test_reads.py", "tests/races"
+DATABASE, READS, GROUPS = "tests/test_database.py", "tests/test_reads.py", "tests/test_groups.py"
 
 
 class Mutant(NamedTuple):
@@ -71,7 +71,7 @@ MUTANTS = [
     _("version not raised", "life", "else self.row.version + 1", "else self.row.version", CONVERSATIONS),
     _("position not taken", "life", "row.next_position += 1", "row.next_position += 0", MESSAGES),
     _("count not kept", "life", "row.message_count += 1", "row.message_count += 0", MESSAGES),
-    _("fence not written", "life", "generation=row.generation if self.holds else None", "generation=None", LEASES),
+    _("fence not written", "life", "row.next_position, row.generation if self.holds else None", "row.next_position, None", LEASES),
     _("the holder does not renew", "life", "        if holds:\n            self.extend_lease()", "", LEASES),
     _("renewal not written", "life", "elif self._renewed:", "elif False:", LEASES),
     _("partials outlive their turn", "life", "self.transaction.run(statements.INTERRUPT_PARTIAL", "(lambda *a, **k: 0)(statements.INTERRUPT_PARTIAL", LEASES),
@@ -115,15 +115,45 @@ MUTANTS = [
     _("BEGIN IMMEDIATE made deferred", "dialect", 'dbapi_connection.execute("BEGIN IMMEDIATE")', 'dbapi_connection.execute("BEGIN")',
       DATABASE + " " + CONVERSATIONS),
     _("lost transactions count as committed", "dialect", "if not dbapi_connection.in_transaction:", "if False:", DATABASE),
-    _("swallowed statement errors commit", "database", "if transaction.failed is not None:\n                raise", "if False:\n                raise", DATABASE),
+    _("swallowed statement errors commit", "writer", "if transaction.failed is not None:\n                raise", "if False:\n                raise", DATABASE),
     _("readers may write", "dialect", '"PRAGMA query_only=ON"', '"PRAGMA query_only=OFF"', DATABASE),
     _("nested calls pass", "database", "if in_a_change():", "if False:", TRANSACT),
-    _("forked children go on", "database", "if self._turn.inherited:\n            raise Closed", "if False:\n            raise Closed", DATABASE),
+    _("forked children go on", "database", "if self._writer.turn.inherited:\n            raise Closed", "if False:\n            raise Closed", DATABASE),
     _("forked children open the file of their parent", "turn", "if _inherited and path.exists()", "if False and path.exists()", DATABASE),
-    _("a transaction outlives its end", "database", "self.failed = Dead()", "pass", TRANSACT),
+    _("a transaction outlives its end", "transaction", "        self._connection = None\n", "        pass\n", TRANSACT),
     _("checkpoints run free on a broken engine", "dialect", '"PRAGMA wal_autocheckpoint=0"', '"PRAGMA wal_autocheckpoint=1000"', DATABASE),
-    _("a failed COMMIT stored nothing", "database", "raise OutcomeUnknown from error", "raise known from error", DATABASE),
-    _("after an I/O error work goes on", "database", "            self.refusal = known", "            pass", DATABASE),
+    _("a failed COMMIT stored nothing", "writer", "raise OutcomeUnknown from error", "raise known from error", DATABASE),
+    _("after an I/O error work goes on", "writer", "            self.refusal = self.refusal or known", "            pass", DATABASE),
+    # Groups
+    _("a failed call keeps what it wrote", "writer", 'self._connection.execute("ROLLBACK TO item")', "pass", GROUPS),
+    _("a group that was undone goes on in autocommit", "writer", "if not self._connection.in_transaction:\n            raise _Undone",
+      "if False:\n            raise _Undone", GROUPS),
+    _("an I/O error of one call commits the others", "writer", "if self.refusal is not None:\n            raise error", "if False:\n            raise error", GROUPS),
+    _("answered before the commit", "writer", "            self._commit()\n        except _Undone:",
+      "            __import__('sessionstore.items').items.answer(ran)\n            self._commit()\n        except _Undone:", GROUPS),
+    _("a busy COMMIT is not tried again", "writer", "isinstance(known, Busy) and not lost and time.monotonic() < end", "False", GROUPS),
+    _("one exception for all", "writer", "error if len(items) == 1 else copy.copy(error)", "error", GROUPS),
+    _("what is past its deadline runs", "writer", "if item.running and item.deadline < now:", "if False:", GROUPS),
+    _("no end of a group's time", "writer", "if count and now > end:", "if False:", GROUPS),
+    _("what was cancelled runs", "items", "not self.future.cancelled() and super().begin()", "super().begin()", "tests/api/test_every_operation.py"),
+    _("what was given up runs", "items", "            self.begin()\n            raise", "            raise", GROUPS),
+    _("a waiter's patience has no end", "items", "self.future.set_exception(Busy())", "pass", GROUPS),
+    _("nobody goes first", "items", "elif item.lane is Lane.FIRST and", "elif False and", GROUPS),
+    _("a release passes its own conversation's save", "items", "and all(item.keys[0] not in other.keys for other in self._line)", "", GROUPS),
+    _("no reserved places", "items", "self._places + RESERVED_PLACES if", "self._places if", GROUPS),
+    _("the line has no end", "items", "if self._waiting >= places or", "if False or", GROUPS),
+    _("the line has room for any bytes", "items", "or (self._bytes and self._bytes + item.bytes > WAITING_BYTES)", "", GROUPS),
+    _("places are never free again", "items", "self._waiting -= len(items)", "pass", GROUPS),
+    _("long work in groups", "items", "            if line[0].lane is Lane.ALONE:\n                break", "", GROUPS),
+    _("who goes alone starves", "items", "and (self._passed or not first)", "and not first", GROUPS),
+    _("groups of any length", "items", "while line and len(group) < GROUP_ITEMS and", "while line and", GROUPS),
+    _("groups of any weight", "items", "and size < GROUP_BYTES:", ":", GROUPS),
+    _("a lone caller's thread is not his own", "database", "if self._groups.idle and self._writer.enter():", "if False:", GROUPS),
+    _("close drops what waits", "database", "            self._groups.close(self._timeout)", "            pass", GROUPS),
+    _("the gate stands open", "gate", "fcntl.flock(self._opened(), fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass", GROUPS),
+    _("a child holds the gate", "gate", "    for gate in list(_gates):\n        gate.close()", "    pass", GROUPS),
+    _("one bad save spoils the others", "transaction", 'self._connection.execute("ROLLBACK TO part")', "pass", "tests/test_saves.py"),
+    _("a key that stands twice hides behind escapes", "jsontext", 'b"\\\\u0022" not in raw and', "", "tests/test_values.py"),
     _("migrations with foreign keys on", "dialect", "foreign_keys=False)", "foreign_keys=True)", "tests/test_migrations.py"),
     _("migrations leave broken references", "dialect", "            if broken:", "            if False:", "tests/test_migrations.py"),
 ]  # fmt: skip

@@ -1,5 +1,6 @@
 """What goes in comes out, exactly, or is refused with the path to the fault (case M18)."""
 
+import json
 import math
 import pickle
 import re
@@ -139,6 +140,30 @@ def test_the_deepest_allowed_nesting_is_stored(plain: Store) -> None:
 def test_text_that_is_not_json_is_malformed(text: bytes) -> None:
     with pytest.raises(errors.Malformed):
         jsontext.decode(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":1,"a":1}',
+        '{"a":{"b":"","b":""}}',
+        '[{"a":1,"\\u0061":2}]',
+        # A quote that is written as an escape comes out as one more: it must not make up for the lost key.
+        '{"a":1,"a":"\\u0022\\u0022"}',
+        '{"a":1,"a":1,"b":"\\u0022\\u0022"}',
+    ],
+)
+def test_a_key_that_stands_twice_is_refused_however_it_hides(text: str) -> None:
+    with pytest.raises(errors.Malformed, match="stands twice"):
+        jsontext.decode(text)
+    with pytest.raises(errors.Malformed, match="stands twice"):
+        jsontext.decode(text.encode())
+
+
+@given(JSON, st.booleans(), st.sampled_from([None, 1, "\t"]))
+def test_the_quick_decoder_reads_what_the_strict_one_does(value: Any, ascii_only: bool, indent: Any) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    assert _exact(jsontext.decode(text)) == _exact(json.loads(text))
 
 
 def test_a_bomb_of_brackets_is_refused() -> None:
