@@ -96,6 +96,22 @@ def test_a_failed_statement_is_never_committed_even_if_caught(opened: Database) 
     assert opened.read(lambda transaction: transaction.row(COUNT)) == (0,)
 
 
+def test_a_part_that_is_refused_is_undone_and_the_rest_is_kept(opened: Database) -> None:
+    def part(transaction: Transaction) -> None:
+        transaction.run(INSERT, id="undone")
+        raise errors.Busy
+
+    def change(transaction: Transaction) -> list[Any]:
+        transaction.run(INSERT, id="before")
+        refused = transaction.attempt(part)
+        return [refused, transaction.attempt(lambda transaction: transaction.run(INSERT, id="after"))]
+
+    refused, kept = opened.write(change)
+    assert isinstance(refused, errors.Busy)
+    assert kept == 1
+    assert opened.read(lambda transaction: transaction.row(COUNT)) == (2,)
+
+
 def test_a_lost_transaction_is_never_reported_as_committed(opened: Database) -> None:
     """SQLITE_FULL and I/O errors roll back by themselves, and the driver's commit() then says nothing (facts, 1.11)."""
 

@@ -83,7 +83,9 @@ def together(url: str, path: Path, clock: Clock) -> Callable[..., Results]:
                     await asyncio.sleep(0)
                     waiting = len(store.store.database._groups._lanes)
                     assert waiting == sum(not task.done() for task in tasks)
-                return await asyncio.gather(*tasks, return_exceptions=True)
+                answers = await asyncio.gather(*tasks, return_exceptions=True)
+                assert len(store.store.database._groups._lanes) == 0
+                return answers
 
         return asyncio.run(scenario())
 
@@ -404,20 +406,21 @@ def test_close_answers_what_waits_and_refuses_what_comes(url: str, path: Path, c
         store = await AsyncStore.open(url, clock=clock)
         await store.create("c")
         with held(path):
-            waiting = [asyncio.ensure_future(store.append("c", [user(number)])) for number in range(5)]
+            # More than go together: those of the second group are still in line when the first one is written.
+            waiting = [asyncio.ensure_future(store.append("c", [user(number)])) for number in range(GROUP_ITEMS + 5)]
             await asyncio.sleep(0)
             closing = asyncio.ensure_future(asyncio.to_thread(store.store.close))
             while not store.store.database._closing:
                 await asyncio.sleep(0)
             with pytest.raises(errors.Closed):
                 await store.append("c", [user("refused")])
-        assert [answer.value[0].position for answer in await asyncio.gather(*waiting)] == list(range(5))
+        assert [answer.value[0].position for answer in await asyncio.gather(*waiting)] == list(range(GROUP_ITEMS + 5))
         await closing
         await store.close()
 
     asyncio.run(scenario())
     with Store.open(url, clock=clock) as store:
-        assert texts(store, "c") == list(range(5))
+        assert texts(store, "c") == list(range(GROUP_ITEMS + 5))
 
 
 def test_the_end_of_the_program_closes_the_store(url: str) -> None:
