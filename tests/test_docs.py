@@ -1,5 +1,6 @@
 """The documentation is true: its examples run, its tables are the code's, its links lead somewhere."""
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -64,6 +65,25 @@ def test_the_python_of_the_readme_runs(
     assert printed == ["worker-1 is generating", "0 user Any basil left?", "1 assistant Let me see: four packets."]
     with sessionstore.Store.open("sqlite:///conversations.db") as store:
         assert [message.content for message in store.messages("garden").items][1:] == ["Four packets.", "Thanks!"]
+
+
+def test_the_python_of_the_serving_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/serving.md").read_text(), flags=re.DOTALL)
+    exec(block, {})
+    assert capsys.readouterr().out == "False\nFalse\n"
+
+
+def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
+    measured = json.loads((ROOT / "docs/speed/figures.json").read_text())
+    lines = (ROOT / "docs/speed/figures.md").read_text().splitlines()
+    shown = re.findall(r"^\| (.+?) \| ([≥≤] .+?) \| (.+?) \|$", README, flags=re.MULTILINE)
+    assert len(shown) >= 8
+    for what, limit, reached in shown:
+        assert any(line.startswith(f"| {what} | {limit} | {reached} |") for line in lines), what
+    assert measured["machine"]["date"] in README
 
 
 def test_the_sql_of_the_readme_runs(tmp_path: Path) -> None:

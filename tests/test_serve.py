@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from http.client import HTTPResponse
 from pathlib import Path
@@ -181,3 +182,37 @@ def test_l12_the_other_server_reads_and_forks_what_is_generated_on_the_first(url
         assert statuses == [200, 200, 409, 409, 409, 201]
     finally:
         assert (first.stop(), second.stop()) == (0, 0)
+
+
+def test_granian_serves_it_as_well(tmp_path: Path) -> None:
+    """As docs/serving.md says."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        Path(sys.executable).with_name("granian"), "--interface", "asgi", "--factory", "--host", "127.0.0.1",
+        "--port", str(port), "sessionstore_api.app:create_app",
+    ]  # fmt: skip
+    environment = {**os.environ, "SESSIONSTORE_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
+    with (tmp_path / "log").open("w") as log:
+        running = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
+            _until_ready(client)
+            assert client.post("/v1/conversations", json={"id": "c"}).status_code == 201
+            refused = client.post("/v1/conversations/c/messages", content=b"{", headers={"Content-Type": "application/json"})
+            assert (refused.status_code, refused.json()["code"]) == (400, "malformed")
+            assert client.get("/v1/conversations/c%2Fd").status_code == 422
+    finally:
+        running.terminate()
+        assert running.wait(30) == 0
+
+
+def _until_ready(client: httpx2.Client) -> None:
+    for _ in range(600):
+        try:
+            if client.get("/readyz").status_code == 200:
+                return
+        except httpx2.TransportError:
+            time.sleep(0.05)
+    raise TimeoutError

@@ -4,7 +4,7 @@ Routing sees addresses decoded. `%2F` would turn an id into a path to something 
 the same character; and the end of a route's pattern also matches in front of a line feed. So these are refused before routing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -64,8 +64,9 @@ def _below(path: str, resources: Mapping[str, Resource]) -> dict[str, Resource]:
 
 def _plain(scope: Scope) -> bool:
     """Whether nothing in the address needs decoding."""
-    parts: Sequence[bytes] = (scope.get("raw_path") or b"%", scope["query_string"])
-    return all(b"%" not in part and part.isascii() for part in parts)
+    path: bytes = scope.get("raw_path") or b"%"
+    query: bytes = scope["query_string"]
+    return b"%" not in path and path.isascii() and b"%" not in query and query.isascii()
 
 
 def _fault(scope: Scope) -> SessionStoreError | None:
