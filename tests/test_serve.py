@@ -190,7 +190,7 @@ def test_granian_serves_it_as_well(tmp_path: Path) -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        Path(sys.executable).with_name("granian"), "--interface", "asgi", "--factory", "--host", "127.0.0.1",
+        str(Path(sys.executable).with_name("granian")), "--interface", "asgi", "--factory", "--host", "127.0.0.1",
         "--port", str(port), "sessionstore_api.app:create_app",
     ]  # fmt: skip
     environment = {**os.environ, "SESSIONSTORE_DATABASE_URL": f"sqlite:///{tmp_path}/store.db"}
