@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -9,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
-from sessionstore.errors import Closed
+from sessionstore.errors import Busy, Closed
 from sessionstore.items import Keys, Lane, Patience
 from sessionstore.limits import Limits
 from sessionstore.model import Answer
@@ -22,6 +23,7 @@ T = TypeVar("T")
 # inside a list or an object counts as so many.
 LARGE = 64 * 1024
 VALUE = 16
+LARGE_CALLS = 64
 
 
 def _mutation(
@@ -29,12 +31,14 @@ def _mutation(
 ) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if heavy(args, kwargs):
-            return await self.run(functools.partial(method, self.store, *args, **kwargs))
         if self._closed:
             raise Closed
-        # Checked and encoded here, run by the writer.
-        future: Any = method(self._submitting, *args, **kwargs)
+        # Checked and encoded here, or in a thread where that takes long; run by the writer.
+        future: Any
+        if heavy(args, kwargs):
+            future = self._submit(*await self._prepare(functools.partial(method, self._preparing, *args, **kwargs)))
+        else:
+            future = method(self._submitting, *args, **kwargs)
         return await future  # type: ignore[no-any-return]
 
     return call
@@ -55,8 +59,12 @@ class AsyncStore:
 
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self._closed = store, False
-        self._submitting = Store(store.database, clock=store.clock, limits=store.limits, carry=self._carry)
+        self._submitting, self._preparing = (
+            Store(store.database, clock=store.clock, limits=store.limits, carry=carry)
+            for carry in (self._submit, lambda *call: call)
+        )
         self._patience: dict[asyncio.AbstractEventLoop, Patience] = {}
+        self._another_loop, self._preparations = threading.Lock(), 0
         # Apart, so that no read waits behind writes that are large to prepare.
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
         self._readers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-reader")
@@ -85,13 +93,30 @@ class AsyncStore:
             future.cancel()
             raise
 
-    def _carry(self, change: Callable[[Transaction], Any], lane: Lane, keys: Keys, size: int) -> Any:
+    def _submit(self, change: Callable[[Transaction], Any], lane: Lane, keys: Keys, size: int) -> Any:
+        patience = self._patience_of(asyncio.get_running_loop())
         item = self.store.database.submit(change, lane, keys, size)
-        if item.loop not in self._patience:
-            self._patience = {loop: patience for loop, patience in self._patience.items() if not loop.is_closed()}
-            self._patience[item.loop] = Patience()
-        self._patience[item.loop].watch(item)
+        patience.watch(item)
         return item.future
+
+    def _patience_of(self, loop: asyncio.AbstractEventLoop) -> Patience:
+        found = self._patience.get(loop)
+        if found is None:
+            found = Patience()
+            with self._another_loop:
+                open_ones = {other: patience for other, patience in self._patience.items() if not other.is_closed()}
+                self._patience = {**open_ones, loop: found}
+        return found
+
+    async def _prepare(self, prepare: Callable[[], Any]) -> Any:
+        """What is to be submitted. Raises `Busy` when many large calls are being prepared already."""
+        if self._preparations >= LARGE_CALLS:
+            raise Busy
+        self._preparations += 1
+        try:
+            return await self.run(prepare)
+        finally:
+            self._preparations -= 1
 
     async def close(self) -> None:
         """Finish the running transactions and close every connection. Later calls raise `Closed`."""
@@ -123,10 +148,14 @@ class AsyncStore:
     release = _mutation(Store.release)
     finish = _mutation(Store.finish)
     interrupt = _mutation(Store.interrupt)
+    queue_inputs = _mutation(Store.queue_inputs)
+    cancel_input = _mutation(Store.cancel_input)
+    claim_inputs = _mutation(Store.claim_inputs)
     get = _read(Store.get)
     conversations = _read(Store.conversations)
     messages = _read(Store.messages)
     message = _read(Store.message)
+    inputs = _read(Store.inputs)
     leases = _read(Store.leases)
     check_ready = _read(Store.check_ready)
 
@@ -141,25 +170,26 @@ class AsyncStore:
 def heavy(args: Sequence[Any], named: Mapping[str, Any]) -> bool:
     """Whether checking and encoding these would hold up an event loop: many characters, or many values."""
     room = LARGE
-    for given in (*args, *named.values()):
-        if given is not None:
-            room = _room_left(given, room)
+    try:
+        for given in (*args, *named.values()):
+            if given is not None:
+                room = _room_left(given, room)
+    except RecursionError:
+        return True
     return room < 0
 
 
 def _room_left(given: Any, room: int) -> int:
-    kind = type(given)
-    if kind is str:
+    if isinstance(given, str):
         return room - len(given)
-    if kind is Save:
+    if isinstance(given, Save):
         given = given.message
-        kind = Draft
-    if kind is Draft:
+    if isinstance(given, Draft):
         room = _room_left(given.content, room)
         return room if given.metadata is None else _room_left(given.metadata, room)
-    if kind is dict:
+    if isinstance(given, dict):
         given = (*given, *given.values())
-    elif kind is not list and kind is not tuple:
+    elif not isinstance(given, list | tuple):
         return room
     room -= VALUE * len(given)
     for inside in given:

@@ -6,7 +6,7 @@ To add one: write the method and mark it `@mutation`, give `Store` its line and 
 from collections.abc import Sequence
 from typing import Any
 
-from sessionstore import burial, forking, jsontext, statements
+from sessionstore import burial, forking, inputs, jsontext, statements
 from sessionstore.drafts import Draft, Prepared, prepare, prepare_all
 from sessionstore.errors import (
     InputsPending,
@@ -110,6 +110,14 @@ class GuardedConversation(Life):
         else:
             self.repeated()
         return Truncated(conversation=self.view(), removed=removed)
+
+    @mutation
+    def claim(self, ids: Sequence[str] | None = None) -> list[Message]:
+        """Put queued inputs at the tail of the transcript: those named, all or none, or all, in their order.
+
+        Raises `InputClaimed` for what another turn has claimed, `MessageDeleted` for what was cancelled, `MessageNotFound`.
+        """
+        return inputs.claim(self, self.limits.ids(ids))
 
     @mutation
     def fork(

@@ -8,7 +8,7 @@ import atexit
 import copy
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import sqlalchemy
@@ -121,11 +121,9 @@ class Database:
         self._closing = True
         if self._writer.turn.inherited:
             return
-        if not self._writer.turn.mine:
-            self._groups.close(self._timeout)
-        self._writer.refusal = self._writer.refusal or Closed()
-        self._reads.dispose()
+        self._groups.close(0 if self._writer.turn.mine else self._timeout)
         self._writer.close(self._timeout)
+        self._reads.dispose()
 
     def _check_place(self) -> None:
         """Refuse a call from inside a change, which would wait for itself, and every call once we are closed."""
@@ -171,7 +169,8 @@ class Database:
 
 def _close_all() -> None:
     for database in list(_open):
-        database.close()
+        with suppress(Exception):
+            database.close()
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -130,7 +130,7 @@ class SQLite:
         """The size of the write-ahead log."""
         try:
             return os.stat(self._log).st_size  # noqa: PTH116  # after every commit; a Path costs more than the look
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     def check_writable(self) -> None:

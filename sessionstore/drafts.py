@@ -38,6 +38,10 @@ class Save(msgspec.Struct, frozen=True, kw_only=True):
     message: Draft
     if_match: IfMatch | None = None
 
+    def __repr__(self) -> str:
+        # The token is a secret, and reprs end up in logs.
+        return f"Save(conversation_id={self.conversation_id!r}, message_id={getattr(self.message, 'id', None)!r})"
+
 
 class Batch(tuple["Prepared", ...]):
     """The drafts of one call, all checked."""

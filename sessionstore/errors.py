@@ -11,6 +11,7 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     ├── TokenUsed                         the token of a turn, with other messages than it was begun with
     ├── MessageNotFound · MessageDeleted · MessageExists · MessageQueued · MessageComplete
     ├── PreconditionFailed · InputsPending
+    ├── InputsFull · InputClaimed         no room in the queue · somebody has put the input into the transcript
     ├── Unavailable                       nothing was stored, try again later
     │   ├── Busy · DiskFull · Closed · StorageFailed
     │   └── OutcomeUnknown                … or it was stored: the repeat by id tells
@@ -35,6 +36,8 @@ __all__ = [
     "Dead",
     "DiskFull",
     "Generating",
+    "InputClaimed",
+    "InputsFull",
     "InputsPending",
     "InvalidInput",
     "LeaseLost",
@@ -262,6 +265,24 @@ class InputsPending(SessionStoreError):
     code = "inputs-pending"
     conversation_id: str
     queued_inputs: int
+
+
+class InputsFull(SessionStoreError):
+    """Conversation {conversation_id} has {queued_inputs} queued inputs, and no room for {sent} more. None was stored."""
+
+    code = "inputs-full"
+    retryable = True
+    conversation_id: str
+    queued_inputs: int
+    sent: int
+
+
+class InputClaimed(SessionStoreError):
+    """Input {message_id} was claimed: it stands in the transcript of conversation {conversation_id}."""
+
+    code = "input-claimed"
+    conversation_id: str
+    message_id: str
 
 
 class Unavailable(SessionStoreError):

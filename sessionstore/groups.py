@@ -4,6 +4,7 @@ One commit costs one wait for the disk, whoever shares it. Groups form by themse
 next one, and nobody ever waits for a group to grow (DESIGN.md, rule 7).
 """
 
+import logging
 import threading
 import time
 from typing import Any
@@ -12,6 +13,7 @@ from sessionstore.errors import Busy
 from sessionstore.items import Item, Lanes, ThreadItem, answer
 from sessionstore.writer import Writer, fail
 
+log = logging.getLogger(__name__)
 # How long the thread stays awake for the threads that it has just answered.
 AWAKE_SECONDS = 0.002
 
@@ -31,10 +33,15 @@ class Groups:
         return not self._awake and not len(self._lanes)
 
     def join(self, item: Item) -> None:
-        """Have a call run. Raises `Busy` when too many wait."""
+        """Have a call run. Raises `Busy` when too many wait, or when no thread is to be had, and `Closed`."""
         self._lanes.join(item)
         if self._thread is None:
-            self._start()
+            try:
+                self._start()
+            except BaseException:
+                # It stays in line, and nobody will run it.
+                item.begin()
+                raise
 
     def run(self, item: ThreadItem) -> Any:
         """Have a call run, and wait for what becomes of it."""
@@ -51,14 +58,22 @@ class Groups:
     def _start(self) -> None:
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    raise Busy from None
+                self._thread = thread
 
     def _serve(self) -> None:
         crowd = False
         try:
             while self._lanes.wait(AWAKE_SECONDS if crowd else 0) or self._sleep():
-                crowd = self._round() > 1
+                try:
+                    crowd = self._round() > 1
+                except Exception:
+                    # Whoever took part has been answered; the others are waiting.
+                    log.exception("the writer stumbled")
         finally:
             self._awake, self._thread = False, None
 
@@ -71,13 +86,16 @@ class Groups:
 
     def _round(self) -> int:
         """One transaction. Answers how many calls took part."""
-        ran = self._transaction()
-        self._lanes.gone(ran)
-        due = self._writer.log_is_due()
-        if not due:
-            # The other processes go on while we wake our callers up.
-            self._writer.leave()
-        answer(ran)
+        ran: list[Item] = []
+        due = False
+        try:
+            ran = self._transaction()
+            due = self._writer.log_is_due()
+            if not due:
+                # The other processes go on while we wake our callers up.
+                self._writer.leave()
+        finally:
+            answer(ran)
         if due:
             self._writer.copy_log_back()
             self._writer.leave()

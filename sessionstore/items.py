@@ -9,7 +9,7 @@ from enum import Enum, auto
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from sessionstore.errors import Busy
+from sessionstore.errors import Busy, Closed
 
 GROUP_ITEMS = 64
 GROUP_BYTES = 1024 * 1024
@@ -99,6 +99,9 @@ class LoopItem(Item):
             return
         if self.error is None:
             self.future.set_result(self.result)
+        elif isinstance(self.error, StopIteration):
+            # No future takes one, and a coroutine makes this of it.
+            self.future.set_exception(RuntimeError("the change raised StopIteration"))
         else:
             self.future.set_exception(self.error)
 
@@ -168,38 +171,45 @@ class Lanes:
 
     def __init__(self, places: int) -> None:
         self._places, self._counting = places, threading.Lock()
-        self._waiting = self._bytes = 0
+        self._bytes = 0
         self._arrivals: SimpleQueue[Item | None] = SimpleQueue()
+        self._again: deque[Item] = deque()
         self._first: deque[Item] = deque()
         self._line: deque[Item] = deque()
-        self._passed = False
+        self._passed = self._closing = False
         self.closed = False
 
     def __len__(self) -> int:
-        return self._waiting
+        return self._arrivals.qsize() + len(self._again) + len(self._first) + len(self._line)
 
     def join(self, item: Item) -> None:
-        """Stand in line. Raises `Busy` when there is no place left, or no room for so many bytes."""
+        """Stand in line. Raises `Busy` when there is no place left, or no room for so many bytes, and `Closed`."""
         places = self._places + RESERVED_PLACES if item.lane is Lane.FIRST else self._places
         with self._counting:
-            if self._waiting >= places or (self._bytes and self._bytes + item.bytes > WAITING_BYTES):
+            if self._closing:
+                raise Closed
+            waiting = len(self)
+            if not waiting:
+                self._bytes = 0
+            if waiting >= places or (self._bytes and self._bytes + item.bytes > WAITING_BYTES):
                 raise Busy
-            self._waiting += 1
             self._bytes += item.bytes
-        self._arrivals.put(item)
+            self._arrivals.put(item)
 
     def close(self) -> None:
-        """Let nobody in after those who stand here."""
+        """Let nobody in any more."""
+        with self._counting:
+            self._closing = True
         self._arrivals.put(None)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until somebody stands here. False when that time has passed, or when the line is closed and empty."""
-        if self._first or self._line:
+        if self._again or self._first or self._line:
             return True
         if self.closed:
             return False
         try:
-            self._sort(self._arrivals.get(timeout=seconds))
+            self._sort([self._arrivals.get(timeout=seconds)])
         except Empty:
             return False
         self._sort_arrivals()
@@ -208,14 +218,19 @@ class Lanes:
     def take(self) -> list[Item]:
         """Who goes next, in one transaction: somebody who goes alone, or a group of at most 64 and about 1 MiB."""
         self._sort_arrivals()
-        first, line = self._first, self._line
-        if line and line[0].lane is Lane.ALONE and (self._passed or not first):
-            self._passed = False
-            return [line.popleft()]
-        group: list[Item] = []
-        size = 0
-        while first and len(group) < GROUP_ITEMS:
-            group.append(first.popleft())
+        group = [self._line.popleft()] if self._alone_may_go() else self._group()
+        with self._counting:
+            self._bytes -= sum(item.bytes for item in group)
+        return group
+
+    def _group(self) -> list[Item]:
+        group = list(self._again)
+        self._again.clear()
+        line, size = self._line, sum(item.bytes for item in group)
+        # Those who go first leave half of the group to the others.
+        most = GROUP_ITEMS if not line or line[0].lane is Lane.ALONE else GROUP_ITEMS // 2
+        while self._first and len(group) < most:
+            group.append(self._first.popleft())
         while line and len(group) < GROUP_ITEMS and size < GROUP_BYTES:
             if line[0].lane is Lane.ALONE:
                 break
@@ -225,35 +240,45 @@ class Lanes:
         self._passed = bool(line) and line[0].lane is Lane.ALONE
         return group
 
-    def gone(self, items: Sequence[Item]) -> None:
-        """They have been served: their places are free."""
-        with self._counting:
-            self._waiting -= len(items)
-            self._bytes -= sum(item.bytes for item in items)
-
     def put_back(self, items: Sequence[Item]) -> None:
-        """Those whom the group had no time for stand at the head again."""
-        self._line.extendleft(reversed(items))
+        """Those whom the group had no time for go before everybody else, in their order."""
+        self._again.extend(items)
+        with self._counting:
+            self._bytes += sum(item.bytes for item in items)
 
     def leave(self, leaves: Callable[[Item], bool]) -> list[Item]:
         """Take those out of the line who have no business here any more."""
         self._sort_arrivals()
-        everybody = [*self._first, *self._line]
-        self._first.clear()
-        self._line.clear()
-        for item in everybody:
-            if not leaves(item):
-                self._sort(item)
-        return [item for item in everybody if leaves(item)]
+        left: list[Item] = []
+        for lane in (self._again, self._first, self._line):
+            everybody = list(lane)
+            lane.clear()
+            for item in everybody:
+                (left if leaves(item) else lane).append(item)
+        return left
+
+    def _alone_may_go(self) -> bool:
+        line, first = self._line, self._first
+        if self._again or not line or line[0].lane is not Lane.ALONE:
+            return False
+        # Those of its own conversation who go first came before it.
+        return not first or (self._passed and not any(item.keys[0] in line[0].keys for item in first))
 
     def _sort_arrivals(self) -> None:
-        for _ in range(self._arrivals.qsize()):
-            self._sort(self._arrivals.get_nowait())
+        self._sort([self._arrivals.get_nowait() for _ in range(self._arrivals.qsize())])
 
-    def _sort(self, item: Item | None) -> None:
-        if item is None:
-            self.closed = True
-        elif item.lane is Lane.FIRST and all(item.keys[0] not in other.keys for other in self._line):
-            self._first.append(item)
-        else:
+    def _sort(self, arrived: Sequence[Item | None]) -> None:
+        in_line: set[str] | None = None
+        for item in arrived:
+            if item is None:
+                self.closed = True
+                continue
+            if item.lane is Lane.FIRST:
+                if in_line is None:
+                    in_line = {key for other in (*self._again, *self._line) for key in other.keys}
+                if item.keys[0] not in in_line:
+                    self._first.append(item)
+                    continue
             self._line.append(item)
+            if in_line is not None:
+                in_line.update(item.keys)

@@ -10,7 +10,7 @@ from sessionstore import statements
 from sessionstore.drafts import Prepared
 from sessionstore.errors import ConversationDeleted
 from sessionstore.limits import Limits
-from sessionstore.model import Conversation, Lease, Message, Outcome, Tag, lease_expired
+from sessionstore.model import Conversation, Lease, Message, Mode, Outcome, Tag, lease_expired
 from sessionstore.stored import Stored
 from sessionstore.transaction import Transaction
 
@@ -129,8 +129,21 @@ class Life:
             summary_through=written.summary_through, generation=written.generation, created_version=written.version,
             version=written.version, created_at=written.created_at, updated_at=written.updated_at, digest=draft.digest,
         )  # fmt: skip
-        self.transaction.bytes += len(draft.content_json)
         return written
+
+    def queue_message(self, draft: Prepared, mode: Mode) -> Message:
+        """Store a message without a place."""
+        row, version, metadata = self.row, self.raise_version(), draft.metadata_json or "{}"
+        self.transaction.run(
+            statements.PUT_MESSAGE,
+            conversation_pk=row.pk, id=draft.id, position=None, role=draft.role, content=draft.content_json,
+            metadata=metadata, status="queued", mode=mode, summary_through=None, generation=None,
+            created_version=version, version=version, created_at=self.now, updated_at=self.now, digest=draft.digest,
+        )  # fmt: skip
+        row.queued_count += 1
+        return Message(
+            row.pk, draft.id, None, draft.role, draft.content_json, metadata, "queued", None, None, version, self.now, self.now
+        )
 
     def _written(self, draft: Prepared, version: int, existing: Message | None) -> Message:
         # What is bound is what will be read: RETURNING it would make a third of the statement's cost.

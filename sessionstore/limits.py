@@ -28,6 +28,7 @@ RANGES = {
     "integer_digits": (1, 3_999),
     "messages_per_call": (1, 100_000),
     "page": (1, 100_000),
+    "queued_inputs": (1, 100_000),
     "body_bytes": (1, 2**30),
     "ttl_min_ms": (1, 30 * DAY_MS),
     "ttl_max_ms": (1, 30 * DAY_MS),
@@ -56,6 +57,7 @@ class Limits:
     integer_digits: int = 1_000
     messages_per_call: int = 1_000
     page: int = 1_000
+    queued_inputs: int = 100
     body_bytes: int = 16 * 1024 * 1024
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
@@ -81,6 +83,17 @@ class Limits:
                 reason="An id is not empty, not '.' or '..', and has no '/', '\\' or outer white space", path=path
             )
         return text
+
+    def ids(self, values: Any, path: str = "$.ids") -> list[str] | None:
+        """The ids of messages, each once, or none."""
+        if values is None:
+            return None
+        if not isinstance(values, list | tuple) or not 1 <= len(values) <= self.messages_per_call:
+            raise InvalidInput(reason=f"Expected 1 to {self.messages_per_call} ids", path=path)
+        checked = [self.id(value, f"{path}[{index}]") for index, value in enumerate(values)]
+        if len(set(checked)) < len(checked):
+            raise InvalidInput(reason="An id stands twice in one call", path=path)
+        return checked
 
     def title(self, value: Any, path: str = "$.title") -> str | None:
         """A conversation's title, or none."""

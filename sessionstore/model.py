@@ -15,7 +15,8 @@ T = TypeVar("T")
 Status = Literal["complete", "partial", "interrupted", "queued", "deleted"]
 Outcome = Literal["completed", "failed", "waiting", "released", "expired", "interrupted", "deleted"]
 FinishOutcome = Literal["completed", "failed", "waiting", "interrupted"]
-IfBusy = Literal["reject", "interrupt"]
+IfBusy = Literal["reject", "interrupt", "rollback"]
+Mode = Literal["steer", "follow_up"]
 Children = Literal["cascade", "orphan"]
 Order = Literal["asc", "desc"]
 
@@ -139,6 +140,13 @@ class Message(msgspec.Struct, frozen=True):
     def tag(self) -> Tag:
         """This very state, for `if_match`."""
         return Tag(self.incarnation, self.version)
+
+
+class Input(Value, frozen=True, kw_only=True):
+    """A message that waits: to `steer` the turn that is going on, or to `follow_up` once it is over."""
+
+    message: Message
+    mode: Mode
 
 
 class Lease(Value, frozen=True, kw_only=True):

@@ -80,7 +80,7 @@ def acquire(
     if_match: IfMatch | None,
 ) -> AcquireOrder:
     """An acquire; without a token of the caller's, one is made."""
-    limits.one_of(if_busy, ("reject", "interrupt"), "$.if_busy")
+    limits.one_of(if_busy, ("reject", "interrupt", "rollback"), "$.if_busy")
     drafts = prepare_all(messages, limits, partial=False)
     token = secrets.token_urlsafe(32) if token is None else limits.token(token)
     return AcquireOrder(
@@ -128,7 +128,8 @@ def saves(limits: Limits, saves: Sequence[Save]) -> list[Passage[Saved]]:
         try:
             passages.append(_save(limits, save))
         except InvalidInput as error:
-            raise error.under(f"$.saves[{index}]") from None
+            named = "$.message_id" if error.path == "$.id" else error.path
+            raise type(error)(reason=error.reason, path=named).under(f"$.saves[{index}]") from None
     return passages
 
 

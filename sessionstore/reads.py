@@ -16,7 +16,7 @@ from sessionstore.errors import (
     MessageNotFound,
 )
 from sessionstore.limits import Limits
-from sessionstore.model import Conversation, ConversationPage, Engine, Message, Order, Page
+from sessionstore.model import Conversation, ConversationPage, Engine, Input, Message, Order, Page
 from sessionstore.reading import conversation_of
 from sessionstore.transaction import Transaction
 
@@ -124,6 +124,21 @@ class Reads:
             if message.status == "deleted":
                 raise MessageDeleted(conversation_id=id, message_id=message_id)
             return message
+
+        return self.database.read(look)
+
+    def inputs(
+        self, id: str, *, after: int | None = None, limit: int | None = None, incarnation: int | None = None
+    ) -> Page[Input]:
+        """A page of the messages that wait, in their order. Pass a page's `next` as `after` for the one that follows."""
+        self.limits.id(id)
+        first, count = self.limits.number(after, "$.after") or 0, self.limits.page_size(limit)
+
+        def look(transaction: Transaction) -> Page[Input]:
+            pk = self._living(transaction, id, incarnation)
+            rows = transaction.rows(statements.INPUTS, pk=pk, after=first, count=count + 1)
+            shown = [Input(message=Message(*columns), mode=mode) for *columns, mode, _ in rows[:count]]
+            return Page(items=shown, next=rows[count - 1][-1] if len(rows) > count else None)
 
         return self.database.read(look)
 

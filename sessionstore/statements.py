@@ -95,6 +95,24 @@ PUT_MESSAGE = Upsert(
     key=("conversation_pk", "id"),
     update=("role", "content", "metadata", "status", "version", "updated_at"),
 )
+_queued: ColumnElement[bool] = m.position.is_(None) & (m.status == "queued")
+QUEUED = select(m.id).where(_of, _queued).order_by(m.pk)
+INPUTS = (
+    select(*MESSAGE_COLUMNS, m.mode, m.pk).where(_of, _queued, m.pk > b("after")).order_by(m.pk).limit(b("count"))
+)  # fmt: skip
+CLAIM = (
+    update(messages)
+    .where(m.conversation_pk == b("at"), m.id == b("message_id"))
+    .values(
+        position=b("position"), status="complete", generation=b("generation"), version=b("version"), updated_at=b("now")
+    )
+)  # fmt: skip
+# What a generation has claimed waits again, in its old order.
+UNCLAIM = (
+    update(messages)
+    .where(_of, m.generation == b("claimed_by"), m.mode.is_not(None), m.position >= b("first"), m.status != "deleted")
+    .values(position=None, status="queued", generation=None, version=b("version"), updated_at=b("now"))
+)  # fmt: skip
 _tombstone: dict[str, Any] = {
     "status": "deleted",
     "content": None,

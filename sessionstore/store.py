@@ -41,6 +41,7 @@ from sessionstore.model import (
     IfMatch,
     Interruption,
     Message,
+    Mode,
     Renewed,
     Saved,
     Truncated,
@@ -50,7 +51,9 @@ from sessionstore.reads import Reads
 T = TypeVar("T")
 DEFAULT_LIMITS = Limits()
 
-UNGUARDED = ("acquire", "create", "delete_by_force", "fork_settled", "interrupt", "label")
+UNGUARDED = (
+    "acquire", "cancel_input", "create", "delete_by_force", "fork_settled", "interrupt", "label", "queue_inputs"
+)  # fmt: skip
 """The closed list: everything that may happen to a conversation while somebody else is generating it."""
 
 
@@ -318,8 +321,9 @@ class Store(Reads):
         """Begin a turn: store its first messages, then take the lease for `ttl_ms` (30 s). Every call with its token renews it.
 
         Bring a `token` of your own and a call that is repeated after a lost answer is the same turn. Raises `Generating` while
-        another turn is going on, which `if_busy="interrupt"` ends instead, `LeaseLost` for a token whose turn is over, and
-        `TokenUsed` for one whose turn began with other messages.
+        another turn is going on, which `if_busy="interrupt"` ends instead, and `"rollback"` ends and undoes: its messages are
+        deleted, the inputs that it claimed wait again, its edits of older messages stay. Raises `LeaseLost` for a token whose
+        turn is over, and `TokenUsed` for one whose turn began with other messages.
         """
         order = orders.acquire(self.limits, holder, token, ttl_ms, if_busy, messages, if_match)
         call = orders.call(self.limits, id, None, incarnation, size=size_of(order.messages))
@@ -397,3 +401,49 @@ class Store(Reads):
         self.limits.number(generation, "$.generation", least=1)
         call = orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.FIRST)
         return self._door.unguarded(call, lambda conversation: conversation.interrupt(generation, force=force))
+
+    def queue_inputs(
+        self,
+        id: str,
+        messages: Sequence[Draft],
+        *,
+        mode: Mode = "follow_up",
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[list[Message]]:
+        """Let messages wait, all or none, also while somebody is generating, until a holder claims them.
+
+        `mode` is a word to the holder: `steer` the turn that is going on, or `follow_up` after it. Messages with ids that were
+        queued before are answered as they are now. Raises `InputsFull`, `MessageExists`, and `MessageDeleted` once cancelled.
+        """
+        self.limits.one_of(mode, ("steer", "follow_up"), "$.mode")
+        drafts = prepare_all(messages, self.limits, least=1, partial=False)
+        call = orders.call(self.limits, id, token, incarnation, if_match, size=size_of(drafts))
+        return self._door.unguarded(call, lambda conversation: conversation.queue_inputs(drafts, mode))
+
+    def cancel_input(
+        self, id: str, message_id: str, *, token: str | None = None, incarnation: int | None = None
+    ) -> Answer[None]:
+        """Take a message out of the queue for good. Raises `InputClaimed`, `MessageNotFound`, `MessageDeleted`."""
+        self.limits.id(message_id, "$.message_id")
+        call = orders.call(self.limits, id, token, incarnation)
+        return self._door.unguarded(call, lambda conversation: conversation.cancel_input(message_id))
+
+    def claim_inputs(
+        self,
+        id: str,
+        ids: Sequence[str] | None = None,
+        *,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[list[Message]]:
+        """Put queued messages at the end of the transcript: all that wait, in their order, or those named, all or none.
+
+        Name them, and a call that is repeated after a lost answer is answered again. Raises `InputClaimed` for what another
+        turn has claimed, `MessageDeleted` for what was cancelled, `MessageNotFound`, `Generating`, `LeaseLost`.
+        """
+        named = self.limits.ids(ids)
+        call = orders.call(self.limits, id, token, incarnation, if_match)
+        return self._door.guarded(call, lambda conversation: conversation.claim(named))

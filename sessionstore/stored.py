@@ -61,10 +61,17 @@ class Stored:
         return [Message(*row) for row in reversed(rows)]
 
     def appended(self, draft: Prepared) -> Message | None:
-        """The message that this draft has already become, if it has.
+        """The message that this draft has already become, if it has. Raises as `known`, and `MessageQueued` while it waits."""
+        message = self.known(draft)
+        if message is not None and message.status == "queued":
+            raise MessageQueued(conversation_id=self.id, message_id=draft.id)
+        return message
+
+    def known(self, draft: Prepared) -> Message | None:
+        """The message of this draft's id, queued or not, if it was stored with this content.
 
         It is recognised by its first digest, so an edit since then does not hide it. Raises `MessageExists` for other
-        content, `MessageDeleted`, and `MessageQueued` when the id waits in the queue.
+        content, and `MessageDeleted`.
         """
         message = self.message(draft.id) if draft.named else None
         if message is None:
@@ -74,9 +81,12 @@ class Stored:
         digest, _ = self.transaction.row(statements.MESSAGE_DIGEST, pk=self.pk, id=draft.id)
         if digest != draft.digest:
             raise MessageExists(conversation_id=self.id, message_id=draft.id)
-        if message.status == "queued":
-            raise MessageQueued(conversation_id=self.id, message_id=draft.id)
         return message
+
+    def is_input(self, message_id: str) -> bool:
+        """Whether the message of that id came by way of the queue."""
+        _, mode = self.transaction.row(statements.MESSAGE_DIGEST, pk=self.pk, id=message_id)
+        return mode is not None
 
     def all_appended(self, drafts: Sequence[Prepared]) -> list[Message] | None:
         """The messages of a whole call, if every one of them has an id and is stored alike; else None."""

@@ -12,10 +12,6 @@ Compiled = tuple[str, dict[str, Any]]
 """The text of a statement, and the values of its constants."""
 
 
-# A row and its entries in the indexes each dirty a page.
-ROW_BYTES = 5 * 4096
-
-
 class Statements(dict[Statement, Compiled]):
     """Each statement's text, made when it is first asked for."""
 
@@ -31,12 +27,11 @@ class Statements(dict[Statement, Compiled]):
 class Transaction:
     """Runs statements inside the transaction that is open. A statement that failed dooms it, even if the error is caught."""
 
-    __slots__ = ("_connection", "_statements", "bytes", "failed")
+    __slots__ = ("_connection", "_statements", "failed")
 
     def __init__(self, connection: Any, statements: Statements) -> None:
         self._connection, self._statements = connection, statements
         self.failed: Exception | None = None
-        self.bytes = 0
 
     def row(self, statement: Statement, **parameters: Any) -> Any:
         """The first row, or None."""
@@ -47,10 +42,8 @@ class Transaction:
         return self._run(statement, parameters).fetchall()  # type: ignore[no-any-return]
 
     def run(self, statement: Statement, **parameters: Any) -> int:
-        """How many rows were changed. `bytes` has an upper guess of what that adds to the log, long texts aside."""
-        changed: int = self._run(statement, parameters).rowcount
-        self.bytes += changed * ROW_BYTES
-        return changed
+        """How many rows were changed."""
+        return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
 
     def attempt(self, change: Callable[["Transaction"], T]) -> T | SessionStoreError:
         """What a part of the change returns, or the error of ours that it raised, and then nothing of that part is kept."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
-from sessionstore import burial, forking, jsontext, statements
+from sessionstore import burial, forking, inputs, jsontext, statements
 from sessionstore.burial import generating
 from sessionstore.drafts import Prepared
 from sessionstore.errors import PreconditionFailed, TokenUsed
 from sessionstore.forking import ForkOrder
 from sessionstore.life import Life, mutation
-from sessionstore.model import Acquired, Children, Conversation, IfBusy, IfMatch, Interruption, Message
+from sessionstore.model import Acquired, Children, Conversation, IfBusy, IfMatch, Interruption, Message, Mode
 from sessionstore.stored import Turn
 
 
@@ -96,7 +96,19 @@ class UnguardedConversation(Life):
         if order.if_match is not None and order.if_match not in ("*", self.tag):
             raise PreconditionFailed(version=self.row.version)
         if self.row.generation is not None:
+            rolled_back = self.stored.turn(self.row.generation) if self.live and order.if_busy == "rollback" else None
             self.end_generation("expired" if self.expired else "interrupted")
+            if rolled_back is not None:
+                self._roll_back(rolled_back)
+
+    def _roll_back(self, turn: Turn) -> None:
+        """Undo what stands from a turn's beginning on: inputs wait again, messages are deleted. Older edits stay."""
+        inputs.unclaim(self, turn.number, turn.first_position)
+        self.row.message_count -= self.transaction.run(
+            statements.TRUNCATE,
+            pk=self.row.pk, after=turn.first_position - 1, through=self.row.next_position, version=self.raise_version(),
+            now=self.now,
+        )  # fmt: skip
 
     @mutation
     def interrupt(self, generation: int | None, *, force: bool) -> Interruption:
@@ -112,6 +124,16 @@ class UnguardedConversation(Life):
         if self.row.interrupt_requested_at is None:
             self.request_interrupt()
         return Interruption(conversation=self.view(), state="requested")
+
+    @mutation
+    def queue_inputs(self, drafts: Sequence[Prepared], mode: Mode) -> list[Message]:
+        """Let messages wait until a holder claims them. See `inputs.queue`."""
+        return inputs.queue(self, drafts, mode)
+
+    @mutation
+    def cancel_input(self, message_id: str) -> None:
+        """Take a message out of the queue. See `inputs.cancel`."""
+        inputs.cancel(self, message_id)
 
     @mutation
     def fork_settled(self, order: ForkOrder) -> Conversation:

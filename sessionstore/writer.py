@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, SQLite
-from sessionstore.errors import Busy, Closed, OutcomeUnknown, StorageFailed, Unavailable
+from sessionstore.errors import Busy, Closed, OutcomeUnknown, SessionStoreError, StorageFailed, Unavailable
 from sessionstore.gate import Gate
 from sessionstore.items import Item
 from sessionstore.transaction import Statements, Transaction
@@ -15,8 +15,6 @@ from sessionstore.turn import Turn
 
 T = TypeVar("T")
 GROUP_SECONDS = 0.005
-# How much is written between two looks at the size of the log.
-LOOK_AT_LOG_BYTES = dialect.LOG_LIMIT_BYTES // 8
 
 
 class Writer:
@@ -29,7 +27,8 @@ class Writer:
         self._checked_out: Any = None
         self._connection: Any = None
         self._checkpointer: Any = None
-        self._tried_at_bytes = self._logged = 0
+        self._tried_at_bytes = 0
+        self._closed = False
         self.refusal: Unavailable | None = None
 
     # Who may write --------------------------------------------------------------------------------------------------------
@@ -47,7 +46,7 @@ class Writer:
         self.turn.take(-1)
         if self.refusal is not None:
             raise copy.copy(self.refusal)
-        self._gate.wait()
+        self._gate.wait(self._timeout)
 
     def leave(self) -> None:
         """Leave nothing open behind, whatever interrupts it. Does nothing for who has not entered."""
@@ -56,14 +55,22 @@ class Writer:
             try:
                 self._settle()
                 self._gate.leave()
-                self.turn.give_back()
+            except Exception as error:  # noqa: BLE001  # a connection that cannot even be closed is nobody's any more
+                interrupted, self._connection = error, None
             except BaseException as error:  # noqa: BLE001  # it is raised when the turn has been given back
+                interrupted = error
+                continue
+            try:
+                self.turn.give_back()
+            except BaseException as error:  # noqa: BLE001  # see above
                 interrupted = error
         if interrupted is not None:
             raise interrupted
 
     def close(self, timeout: float) -> None:
-        """Close the connections when nobody is inside any more: at once for who is, then it happens on leaving."""
+        """Close the connections for good when nobody is inside any more. Who is inside does it on leaving."""
+        self._closed = True
+        self.refusal = self.refusal or Closed()
         if self.turn.mine:
             return
         try:
@@ -133,8 +140,8 @@ class Writer:
 
     def _undo(self, item: Item, error: BaseException) -> None:
         item.error = self.known(error)
-        if self.refusal is not None:
-            raise error
+        if isinstance(item.error, StorageFailed):
+            raise item.error
         # A full disk, for one, rolls back everything and says so nowhere else; the next item would run in autocommit.
         if not self._connection.in_transaction:
             raise _Undone
@@ -146,10 +153,11 @@ class Writer:
             if item.running or _may_begin(item, time.monotonic()):
                 item.error = None
                 try:
+                    self._check_storage()
                     item.result = self.transact(item.change)
                 except BaseException as error:  # noqa: BLE001  # it is this item's answer
                     item.error = self.known(error)
-                    self._settle()
+                self._settle()
 
     def _apply(self, change: Callable[[Transaction], T]) -> T:
         transaction = Transaction(self._connection, self._statements)
@@ -159,10 +167,14 @@ class Writer:
                 raise transaction.failed
         finally:
             transaction.over()
-            self._logged += transaction.bytes
         return result
 
+    def _check_storage(self) -> None:
+        if isinstance(self.refusal, StorageFailed):
+            raise copy.copy(self.refusal)
+
     def _commit(self) -> None:
+        self._check_storage()
         end = time.monotonic() + self._timeout
         while not self._committed(end):
             time.sleep(0.001)
@@ -199,7 +211,7 @@ class Writer:
             self._checked_out.close()
         self._connection = self._checkpointer = None
         self._engine.dispose()
-        if isinstance(self.refusal, Closed):
+        if self._closed:
             self._gate.close()
             self.turn.retire()
 
@@ -213,13 +225,10 @@ class Writer:
     # The log --------------------------------------------------------------------------------------------------------------
 
     def log_is_due(self) -> bool:
-        """Whether it is on us to copy the write-ahead log back now (DESIGN.md, rule 9).
+        """Whether it is on us to copy the write-ahead log back now (DESIGN.md, rule 9). Raises nothing: the commit stands.
 
         If a reader holds the log, it is tried again when the log has grown by as much once more.
         """
-        if self._logged < LOOK_AT_LOG_BYTES:
-            return False
-        self._logged = 0
         size = self._sqlite.log_to_copy()
         if size <= dialect.LOG_LIMIT_BYTES:
             self._tried_at_bytes = 0
@@ -230,12 +239,16 @@ class Writer:
         """Copy it while no commit can happen. Waits for nobody: if another process writes, it does the same in its turn."""
         self._tried_at_bytes = self._sqlite.log_to_copy()
         try:
+            self._settle()
+            if self._connection is None:
+                return
             if self._checkpointer is None:
                 self._checkpointer = self._sqlite.connect_writer()
             with dialect.without_waiting(self._connection, self._timeout):
                 self.begin()
             self._checkpointer.execute(dialect.CHECKPOINT).fetchall()
-        except DRIVER_ERRORS as error:
+            self._settle()
+        except (*DRIVER_ERRORS, SessionStoreError) as error:
             # The commit before it stands, whatever becomes of the checkpoint.
             self.known(error)
 
@@ -253,6 +266,6 @@ def _may_begin(item: Item, now: float) -> bool:
 
 
 def fail(items: Sequence[Item], error: BaseException) -> None:
-    """Tell everybody the same, each with an exception of its own."""
+    """Tell everybody the same, each with an exception of its own where it is one of ours."""
     for item in items:
-        item.error = error if len(items) == 1 else copy.copy(error)
+        item.error = copy.copy(error) if len(items) > 1 and isinstance(error, SessionStoreError) else error

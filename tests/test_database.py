@@ -271,6 +271,23 @@ def test_the_log_is_bounded_by_bytes_and_not_by_commits(url: str, clock: Clock, 
     assert most < 4 * dialect.LOG_LIMIT_BYTES
 
 
+def test_the_log_is_bounded_whatever_makes_it_grow(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Creates, labels, and stores that are opened for a moment each (found by review)."""
+    monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
+    labels = {"long": "x" * 1_000_000}
+    with Store.open(url, clock=clock, synchronous="normal") as store:
+        for number in range(2_500):
+            store.create(f"c{number}")
+        assert store.database.log_bytes() < 2 * dialect.LOG_LIMIT_BYTES
+        for number in range(20):
+            store.label(f"c{number}", metadata=labels)
+        assert store.database.log_bytes() < 3 * dialect.LOG_LIMIT_BYTES
+        for _ in range(60):
+            with Store.open(url, clock=clock, synchronous="normal") as brief:
+                brief.append("c0", [user("x" * 200_000)])
+        assert store.database.log_bytes() < 3 * dialect.LOG_LIMIT_BYTES
+
+
 def test_migrations_make_no_checkpoint_of_their_own_on_an_affected_engine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dialect, "engine_fault", lambda: "pretended")
     with dialect.migration(url) as connection:

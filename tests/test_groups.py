@@ -4,6 +4,8 @@ The database is held by somebody else while calls come in, so all of them wait w
 """
 
 import asyncio
+import errno
+import os
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from sessionstore import AsyncStore, Store, errors, writer
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite
 from sessionstore.gate import Gate
-from sessionstore.items import GROUP_ITEMS, RESERVED_PLACES, Lane
+from sessionstore.items import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Item, Lane, Lanes
 from sessionstore.writer import Writer
 from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, texts, user
 from tests.test_database import _sqlite_error
@@ -489,30 +491,74 @@ def test_the_gate_lets_one_process_pass(path: Path) -> None:
     theirs.close()
 
 
-def test_behind_a_gate_that_stays_shut_everybodys_patience_ends(plain: Store, url: str, path: Path, clock: Clock) -> None:
-    """A stopped process must not hold up the others' answers, and what was given up never happens."""
+def test_a_process_that_was_stopped_inside_stops_no_other_one(plain: Store, path: Path) -> None:
+    """The gate makes waiting fair; what is right is settled behind it (DESIGN.md, rule 8)."""
     plain.create("c")
     stopped = Gate(path)
+    assert stopped.enter()
+    plain.database._writer._timeout = 0.1
+    plain.append("c", [user("past it")])
+    stopped.close()
+    assert texts(plain, "c") == ["past it"]
+
+
+def test_while_nobody_can_write_everybodys_patience_ends(plain: Store, url: str, clock: Clock) -> None:
+    """The writer itself is held up, so it is not the one who gives them up; and what was given up never happens."""
+    plain.create("c")
+    taken, let_go = threading.Event(), threading.Event()
+
+    def hold(store: Store) -> None:
+        store.database._writer.turn.take(-1)
+        taken.set()
+        let_go.wait(30)
+        store.database._writer.turn.give_back()
 
     async def scenario() -> None:
         async with await AsyncStore.open(url, clock=clock, busy_timeout_ms=100) as store:
-            assert stopped.enter()
+            holder = threading.Thread(target=hold, args=(store.store,))
+            holder.start()
+            assert await asyncio.to_thread(taken.wait, 30)
             with pytest.raises(errors.Busy):
                 await store.append("c", [user("awaited")])
             with pytest.raises(errors.Busy):
                 await asyncio.to_thread(store.store.append, "c", [user("threaded")])
-            stopped.leave()
+            let_go.set()
+            await asyncio.to_thread(holder.join)
             await store.append("c", [user("after")])
 
     asyncio.run(scenario())
-    stopped.close()
     assert texts(plain, "c") == ["after"]
+
+
+def test_the_gate_is_open_to_whoever_may_write_the_database(path: Path, tmp_path: Path) -> None:
+    path.chmod(0o660)
+    gate = Gate(path)
+    assert gate.enter()
+    gate.close()
+    like, made = path.stat(), Path(f"{path}-gate").stat()
+    assert (made.st_mode & 0o777, made.st_uid, made.st_gid) == (0o660, like.st_uid, like.st_gid)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_such_locks_has_no_gate(plain: Store, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def flock(_: int, __: int) -> None:
+        raise OSError(number, "injected")
+
+    monkeypatch.setattr("sessionstore.gate.fcntl.flock", flock)
+    plain.create("c")
+    plain.append("c", [user("all the same")])
+    assert texts(plain, "c") == ["all the same"]
+
+
+def test_a_gate_that_cannot_be_opened_is_gone_past(plain: Store, path: Path) -> None:
+    Path(f"{path}-gate").unlink(missing_ok=True)
+    Path(f"{path}-gate").mkdir()
+    plain.create("c")
+    assert plain.get("c").version == 1
 
 
 def test_nobody_inherits_the_gate(path: Path) -> None:
     """Neither over exec nor over fork: a child would keep it shut when we die."""
-    import os
-
     gate = Gate(path)
     assert gate.enter()
     assert gate._file is not None
@@ -554,13 +600,11 @@ def test_the_gate_is_no_part_of_what_is_right(plain: Store, url: str, monkeypatc
 
 
 def test_lanes_have_room_for_so_many_bytes(url: str) -> None:
-    from sessionstore.items import WAITING_BYTES, Item, Lanes
-
     lanes = Lanes(100)
     lanes.join(Item(lambda _: None, Lane.GROUPED, "a", WAITING_BYTES - 10, 1))
     with pytest.raises(errors.Busy):
         lanes.join(Item(lambda _: None, Lane.GROUPED, "b", 20, 1))
-    lanes.gone(lanes.take())
+    lanes.take()
     lanes.join(Item(lambda _: None, Lane.GROUPED, "b", 20, 1))
 
 
@@ -571,3 +615,242 @@ def test_an_acquire_of_the_same_token_waits_behind_the_first(plain: Store, toget
     )
     assert first.value.generation == 1
     assert isinstance(other, errors.Generating)
+
+
+# Found by review ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_another_thread_has_seen_fail_is_not_one_calls_answer_to_all(plain: Store, together: Any) -> None:
+    """A reader's I/O error in the middle of a group: nobody is told of somebody else's missing conversation."""
+    plain.create("c")
+
+    def meanwhile(conversation: Any) -> None:
+        conversation.append([user("not stored")])
+        writers[0].refusal = errors.StorageFailed(reason="of a reader")
+
+    writers: list[Writer] = []
+    opened = Writer.__init__
+
+    def init(self: Writer, *args: Any) -> None:
+        opened(self, *args)
+        writers[:] = [self]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Writer, "__init__", init)
+        answers = together(change(meanwhile), append("lost too"), append("x", "nowhere"))
+    assert [type(answer) for answer in answers] == [errors.StorageFailed] * 3
+    assert texts(plain, "c") == []
+
+
+def test_closing_inside_a_change_harms_no_other_call(plain: Store, url: str, path: Path, clock: Clock) -> None:
+    plain.create("c")
+
+    async def scenario() -> list[Any]:
+        store = await AsyncStore.open(url, clock=clock)
+        with held(path):
+            calls = [
+                store.transact("c", lambda _: store.store.close()),
+                store.append("c", [user("stored")]),
+                store.append("nowhere", [user("x")]),
+            ]
+            tasks = [asyncio.ensure_future(call) for call in calls]
+            await asyncio.sleep(0)
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        thread = store.store.database._groups._thread
+        if thread is not None:
+            await asyncio.to_thread(thread.join, 10)
+            assert not thread.is_alive()
+        return answers
+
+    closed, stored, missing = asyncio.run(scenario())
+    assert closed.value is None
+    assert stored.value[0].content == "stored"
+    assert isinstance(missing, errors.ConversationNotFound)
+    assert texts(plain, "c") == ["stored"]
+
+
+class Stubborn(Exception):
+    """It cannot be copied."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+@pytest.mark.parametrize("raised", [Stubborn("a", "b"), StopIteration("x"), KeyboardInterrupt(), SystemExit(3)])
+def test_whatever_a_change_raises_is_its_own(plain: Store, together: Any, raised: BaseException) -> None:
+    plain.create("c")
+
+    def fails(_: Any) -> None:
+        raise raised
+
+    answers = together(append("a"), guarded(fails), append("b"))
+    assert type(answers[1]) is (RuntimeError if isinstance(raised, StopIteration) else type(raised))
+    assert texts(plain, "c") == ["a", "b"]
+
+
+def guarded(action: Callable[[Any], Any]) -> Callable[[AsyncStore], Any]:
+    """A task must not die of these: asyncio would stop its loop."""
+
+    async def call(store: AsyncStore) -> Any:
+        try:
+            return await store.transact("c", action)
+        except BaseException as error:  # noqa: BLE001
+            return error
+
+    return call
+
+
+def test_a_writer_that_stumbles_answers_and_goes_on(
+    plain: Store, url: str, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain.create("c")
+
+    async def scenario() -> list[Any]:
+        async with await AsyncStore.open(url, clock=clock) as store:
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(Writer, "log_is_due", lambda _: 1 // 0)
+                first = await asyncio.wait_for(store.append("c", [user("committed")]), 10)
+            return [first, await asyncio.wait_for(store.append("c", [user("next")]), 10)]
+
+    answers = asyncio.run(scenario())
+    assert [answer.value[0].position for answer in answers] == [0, 1]
+    assert "stumbled" in caplog.text
+
+
+def test_a_log_that_cannot_be_looked_at_is_no_error(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.create("c")
+
+    def refuses(*_: Any, **__: Any) -> Any:
+        raise PermissionError
+
+    monkeypatch.setattr("sessionstore.dialect.os.stat", refuses)
+    assert plain.append("c", [user("stored")]).value[0].position == 0
+
+
+def test_a_thread_that_cannot_be_started_is_busy_once(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.create("c")
+    monkeypatch.setattr(type(plain.database._groups), "idle", False)
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(errors.Busy):
+            plain.append("c", [user("given up")])
+    assert plain.append("c", [user("stored")]).value[0].position == 0
+    plain.close()
+
+
+def test_the_replay_stops_at_an_io_error(plain: Store, together: Any) -> None:
+    plain.create("c")
+
+    def undoes(conversation: Any) -> None:
+        conversation.transaction._connection.execute("ROLLBACK")
+        raise _sqlite_error(sqlite3.SQLITE_FULL)
+
+    def fails(_: Any) -> None:
+        tries.append(1)
+        if len(tries) > 1:
+            raise _sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+
+    tries: list[int] = []
+    answers = together(change(fails), change(undoes), append("after the I/O error"))
+    assert [type(answer) for answer in answers[::2]] == [errors.StorageFailed] * 2
+    assert texts(plain, "c") == []
+
+
+def test_the_replay_copies_the_log_back_between_two_calls(plain: Store, together: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.create("c")
+    monkeypatch.setattr(Writer, "log_is_due", lambda _: True)
+
+    def undoes(conversation: Any) -> None:
+        conversation.transaction._connection.execute("ROLLBACK")
+        raise _sqlite_error(sqlite3.SQLITE_FULL)
+
+    answers = together(append("a"), change(undoes), append("b"), append("c"))
+    assert [type(answer).__name__ for answer in answers] == ["Answer", "DiskFull", "Answer", "Answer"]
+
+
+def in_lanes(*items: tuple[Lane, str]) -> Any:
+    lanes = Lanes(10_000)
+    for lane, key in items:
+        lanes.join(Item(lambda _: None, lane, (key,), 0, 60))
+    return lanes
+
+
+def keys(items: Any) -> list[str]:
+    return [item.keys[0] for item in items]
+
+
+def test_what_was_put_back_goes_before_everybody_else() -> None:
+    lanes = in_lanes(*((Lane.FIRST, f"f{n}") for n in range(80)), (Lane.GROUPED, "g"))
+    group = lanes.take()
+    assert keys(group) == [f"f{n}" for n in range(32)] + ["g"]
+    lanes.put_back(group[2:])
+    assert keys(lanes.take())[:31] == [f"f{n}" for n in range(2, 32)] + ["g"]
+
+
+def test_who_goes_alone_does_not_pass_his_own_conversation() -> None:
+    lanes = in_lanes(*((Lane.FIRST, f"f{n}") for n in range(70)), (Lane.ALONE, "f69"), (Lane.ALONE, "other"))
+    assert len(lanes.take()) == 64
+    assert keys(lanes.take()) == [f"f{n}" for n in range(64, 70)]
+    assert keys(lanes.take()) == ["f69"]
+    assert keys(lanes.take()) == ["other"]
+
+
+def test_a_flood_of_those_who_go_first_leaves_half_to_the_others() -> None:
+    lanes = in_lanes(*((Lane.FIRST, f"f{n}") for n in range(200)), *((Lane.GROUPED, f"g{n}") for n in range(200)))
+    assert keys(lanes.take()) == [f"f{n}" for n in range(32)] + [f"g{n}" for n in range(32)]
+
+
+def test_who_comes_after_close_is_told_so(url: str) -> None:
+    lanes = in_lanes((Lane.GROUPED, "a"))
+    lanes.close()
+    with pytest.raises(errors.Closed):
+        lanes.join(Item(lambda _: None, Lane.GROUPED, ("b",), 0, 60))
+    assert lanes.wait()
+    assert keys(lanes.take()) == ["a"]
+    assert not lanes.wait()
+
+
+def test_a_failed_store_that_is_closed_leaves_no_file_open(url: str) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        store = Store.open(url)
+        with pytest.raises(errors.ConversationNotFound):
+            store.append("nowhere", [user("x")])
+        store.database._writer.refusal = errors.StorageFailed(reason="injected")
+        store.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_large_calls_are_prepared_apart_and_wait_like_all_others(plain: Store, url: str, path: Path, clock: Clock) -> None:
+    plain.create("c")
+    large = "x" * 200_000
+
+    async def scenario() -> None:
+        async with await AsyncStore.open(url, clock=clock, busy_timeout_ms=300) as store:
+            with held(path):
+                began = time.monotonic()
+                results = await asyncio.gather(*(store.append("c", [user(large)]) for _ in range(20)), return_exceptions=True)
+            assert {type(result) for result in results} == {errors.Busy}
+            # All at once, and not one after the other.
+            assert time.monotonic() - began < 3
+            assert len((await store.append("c", [user(large)])).value[0].content) == len(large)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_nested_too_deeply_is_refused_by_every_face(plain: Store, url: str) -> None:
+    plain.create("c")
+    deep: Any = []
+    for _ in range(3_000):
+        deep = [deep]
+
+    async def scenario() -> None:
+        async with await AsyncStore.open(url) as store:
+            with pytest.raises(errors.InvalidInput):
+                await store.append("c", [user(deep)])
+
+    asyncio.run(scenario())

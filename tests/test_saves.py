@@ -114,9 +114,9 @@ def test_every_save_renews_its_lease_and_tells_how_it_stands(store: Store, clock
         (["no save"], "$.saves[0]"),
         ([save("a", "x"), save("b/c", "x")], "$.saves[1].conversation_id"),
         ([save("a", "x", "short")], "$.saves[0].token"),
-        ([save("a", "x", message_id="")], "$.saves[0].id"),
+        ([save("a", "x", message_id="")], "$.saves[0].message_id"),
         ([save("a", {1: 2})], "$.saves[0].content"),
-        ([Save(conversation_id="a", token=TOKEN, message=reply("x"))], "$.saves[0].id"),
+        ([Save(conversation_id="a", token=TOKEN, message=reply("x"))], "$.saves[0].message_id"),
         ([save("a", "x", status="queued")], "$.saves[0].status"),
     ],
 )

@@ -184,6 +184,23 @@ def test_l12_the_other_server_reads_and_forks_what_is_generated_on_the_first(url
         assert (first.stop(), second.stop()) == (0, 0)
 
 
+@pytest.mark.parametrize("head", [b"X-Long: " + b"x" * 1_000_000, b"X-Many: y\r\n" * 100_000, b"GET /" + b"x" * 1_000_000])
+def test_a_head_without_end_is_refused_before_it_has_come(server: Server, head: bytes) -> None:
+    """httptools would keep it in memory, however long (found by review)."""
+    port = int(server.address.rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        first = b"" if head.startswith(b"GET") else b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
+        try:
+            connection.sendall(first + head)
+            answered = connection.recv(1000)
+        except (ConnectionResetError, BrokenPipeError):
+            answered = b""
+    assert answered == b"" or answered.split()[1] in (b"431", b"400")
+    with httpx2.Client(base_url=server.address) as client:
+        long = {"X-Long": "x" * 30_000}
+        assert [client.get("/healthz", headers=long).status_code for _ in range(5)] == [200] * 5
+
+
 def test_granian_serves_it_as_well(tmp_path: Path) -> None:
     """As docs/serving.md says."""
     with socket.socket() as free:

@@ -23,11 +23,9 @@ class Addresses:
 
     def __init__(self, app: ASGIApp, resources: Mapping[str, Resource]) -> None:
         self._app = app
-        self._fixed = {path: resource for path, resource in resources.items() if "{" not in path}
-        self._of_conversation = _below(CONVERSATION, resources)
-        self._of_message = {
-            path.removesuffix(MESSAGE_ID): resource for path, resource in self._of_conversation.items() if MESSAGE_ID in path
-        }
+        below = _below(CONVERSATION, resources)
+        self._fixed, self._of_conversation = _without_names(resources), _without_names(below)
+        self._of_message = {path.removesuffix(MESSAGE_ID): resource for path, resource in below.items() if MESSAGE_ID in path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, go the short way, or pass on."""
@@ -62,11 +60,17 @@ def _below(path: str, resources: Mapping[str, Resource]) -> dict[str, Resource]:
     return {longer.removeprefix(path): resource for longer, resource in resources.items() if longer.startswith(path)}
 
 
+def _without_names(resources: Mapping[str, Resource]) -> dict[str, Resource]:
+    return {path: resource for path, resource in resources.items() if "{" not in path}
+
+
 def _plain(scope: Scope) -> bool:
     """Whether nothing in the address needs decoding."""
     path: bytes = scope.get("raw_path") or b"%"
     query: bytes = scope["query_string"]
-    return b"%" not in path and path.isascii() and b"%" not in query and query.isascii()
+    decoded = b"%" not in path and path.isascii() and b"%" not in query and query.isascii()
+    # Under another application's path it is the router who knows what is left of the address.
+    return decoded and not scope.get("root_path")
 
 
 def _fault(scope: Scope) -> SessionStoreError | None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from sessionstore.model import Outcome, Status
+from sessionstore.model import Mode, Outcome, Status
 from sessionstore_api.fields import Id, Moment, Number, Position, StoredContent, StoredMetadata, StoredUsage, Title, doc
 
 
@@ -139,6 +139,19 @@ class RenewedAnswer(Body, frozen=True, kw_only=True):
     expires_at: Moment
     ttl_ms: int
     conversation: ConversationBody
+
+
+class InputBody(MessageBody, frozen=True, kw_only=True):
+    """A message that waits."""
+
+    mode: Mode
+
+
+class InputsPage(Body, frozen=True, kw_only=True):
+    """Messages that wait, in their order."""
+
+    data: list[InputBody]
+    next_cursor: str | None
 
 
 class SaveResult(Body, frozen=True, kw_only=True, omit_defaults=True):

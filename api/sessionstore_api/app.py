@@ -13,7 +13,7 @@ from starlette.routing import Route
 from sessionstore import AsyncStore, errors
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
-from sessionstore_api import answers, conversations, leases, messages, problems, requests, saves, service
+from sessionstore_api import answers, conversations, inputs, leases, messages, problems, requests, saves, service
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
@@ -22,12 +22,15 @@ from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation
 MATCHED = ("Lease-Token", "Incarnation", "If-Match")
 STORED = (errors.MessageDeleted, errors.MessageExists, errors.MessageQueued)
 PUT = (errors.MessageDeleted, errors.MessageQueued, errors.MessageComplete)
+QUEUED = (errors.InputsFull, errors.MessageDeleted, errors.MessageExists)
+CLAIMED = (errors.MessageNotFound, errors.MessageDeleted, errors.InputClaimed)
 EXISTING = (errors.MessageNotFound, errors.MessageDeleted, errors.MessageQueued)
 
 CONVERSATIONS = "/v1/conversations"
 MESSAGES = CONVERSATION + "/messages"
 MESSAGE = MESSAGES + MESSAGE_ID
 LEASE = CONVERSATION + "/lease"
+INPUTS = CONVERSATION + "/inputs"
 
 # fmt: off
 OPERATIONS = [
@@ -77,6 +80,15 @@ OPERATIONS = [
     Operation(method="POST", path=LEASE + "/finish", handler=leases.finish_turn, body=requests.FinishTurn,
               answers={200: answers.ConversationMessages}, errors=(*LIFE, *LEASED, *PUT, errors.InputsPending, *TAGGED),
               headers=MATCHED),
+    Operation(method="POST", path=INPUTS, handler=inputs.queue_inputs, body=requests.QueueInputs,
+              answers={202: answers.MessagesAnswer, 200: answers.MessagesAnswer},
+              errors=(*LIFE, *LEASED, *QUEUED, *TAGGED), headers=MATCHED),
+    Operation(method="GET", path=INPUTS, handler=inputs.list_inputs, query=requests.PageQuery,
+              answers={200: answers.InputsPage}, errors=LIFE, headers=("Incarnation",)),
+    Operation(method="DELETE", path=INPUTS + MESSAGE_ID, handler=inputs.cancel_input, answers={204: None},
+              errors=(*LIFE, *LEASED, *CLAIMED), headers=("Lease-Token", "Incarnation")),
+    Operation(method="POST", path=INPUTS + "/claim", handler=inputs.claim_inputs, body=requests.ClaimInputs,
+              answers={200: answers.MessagesAnswer}, errors=(*GUARDED, *CLAIMED, *TAGGED), headers=MATCHED),
     Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
               answers={200: answers.SavesAnswer}),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),

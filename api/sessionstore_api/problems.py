@@ -32,6 +32,8 @@ STATUS: dict[type[SessionStoreError], int] = {
     errors.MessageComplete: 409,
     errors.PreconditionFailed: 412,
     errors.InputsPending: 409,
+    errors.InputClaimed: 409,
+    errors.InputsFull: 429,
     errors.Unavailable: 503,
     errors.DatabaseUnusable: 503,
 }
@@ -87,6 +89,8 @@ def retry_after(error: SessionStoreError) -> int | None:
     """Seconds until it may be worth to try again (RFC 9110 §10.2.3), where there is a point in trying."""
     if isinstance(error, errors.Generating):
         return -(-error.retry_after_ms // 1000)
+    if isinstance(error, errors.InputsFull):
+        return RETRY_AFTER_DEFAULT
     if status_of(type(error)) == 503:
         return RETRY_AFTER_SECONDS.get(type(error), RETRY_AFTER_DEFAULT)
     return None

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sessionstore.drafts import Draft, Save
-from sessionstore.model import Children, FinishOutcome, IfBusy, IfMatch, Order, Tag
+from sessionstore.model import Children, FinishOutcome, IfBusy, IfMatch, Mode, Order, Tag
 from sessionstore_api.fields import Content, Id, MergePatch, Metadata, Position, Role, Title, Token, TtlMs, Usage, doc
 
 NO_STATE = Tag(0, 0)
@@ -19,6 +19,10 @@ def precondition(tag: str) -> IfMatch:
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what is sent: a field that nobody knows is an error and not ignored."""
+
+    def __repr__(self) -> str:
+        # Tokens and contents are in it, and reprs end up in logs.
+        return f"{type(self).__name__}(…)"
 
 
 class NewMessage(Request, frozen=True, kw_only=True):
@@ -90,6 +94,26 @@ class SaveMessages(Request, frozen=True, kw_only=True):
     """Messages of many conversations."""
 
     saves: Annotated[list[OneSave], doc("1 to 64 saves, in order", minItems=1, maxItems=64)]
+
+
+class QueueInputs(Request, frozen=True, kw_only=True):
+    """Messages that wait, all or nothing."""
+
+    messages: Annotated[list[NewMessage], doc("1 to 1,000 messages", minItems=1, maxItems=1000)]
+    mode: Annotated[Mode, doc("For the turn that is going on, or for the one after it")] = "follow_up"
+
+
+class ClaimInputs(Request, frozen=True, kw_only=True):
+    """Which inputs."""
+
+    ids: Annotated[list[Id], doc("These, all or none; without it all that wait, in their order", minItems=1)] | None = None
+
+
+class InputsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the next page begins, and in which life."""
+
+    incarnation: Annotated[int, Meta(ge=0, le=2**62)]
+    after: Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class LabelMessage(Request, frozen=True, kw_only=True):

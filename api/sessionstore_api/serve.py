@@ -13,6 +13,7 @@ from sessionstore import migrate
 from sessionstore.cli import database_option, file_of, settings_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
+from sessionstore_api.protocol import BoundedHead
 
 # Calls leave no cycles behind, so there is little to find: 700, the default, is a fraction of one call's objects.
 COLLECT_AFTER = 20_000
@@ -40,7 +41,7 @@ class _Server(uvicorn.Server):
         config = uvicorn.Config(
             create_app(settings),
             loop="auto",
-            http="auto",
+            http=BoundedHead,
             log_config=None,
             access_log=False,
             proxy_headers=False,

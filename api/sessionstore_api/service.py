@@ -16,6 +16,7 @@ CAPABILITIES = [
     "idempotent_finish_v1",
     "idempotent_message_append_v1",
     "incarnation_precondition_v1",
+    "queued_inputs_v1",
     "saves_v1",
     "settled_fork_v1",
 ]

@@ -185,3 +185,22 @@ def test_head_is_get_without_a_body(client: TestClient) -> None:
     for path in (C, f"{C}/c", M, f"{C}/c/lease", "/healthz", "/readyz", "/openapi.json", "/docs", "/v1/server_info"):
         assert client.head(path).status_code == 200
     assert client.head(f"{C}/c").headers["etag"] == '"1-1"'
+
+
+def test_under_another_path_the_router_decides(app: Any) -> None:
+    with TestClient(app, root_path="/v1") as client:
+        assert client.get("/v1/conversations").status_code == 404
+        assert client.get("/v1/v1/conversations").status_code == 200
+
+
+def test_tokens_are_in_no_repr() -> None:
+    from sessionstore_api.requests import AcquireLease, OneSave, SaveMessages
+
+    from sessionstore import Draft, Save
+
+    secret = "a-secret-of-32-characters-at-least"
+    one = OneSave(conversation_id="c", message_id="m", token=secret, role="user", content="private")
+    shown = repr([one, SaveMessages(saves=[one]), AcquireLease(holder="h", token=secret), one.save()])
+    shown += repr(Save(conversation_id="c", token=secret, message=Draft(role="user", content="x")))
+    assert secret not in shown
+    assert "private" not in shown

@@ -174,3 +174,24 @@ def test_what_was_cancelled_before_it_began_never_happens(url: str, path: Path) 
     rival.close()
     assert isinstance(cancelled, asyncio.CancelledError)
     assert kept.value.conversation.id == "kept"
+
+
+def test_names_of_parameters_are_ordinary_ids(client: TestClient) -> None:
+    """The short way past the router must not take a template for an address (found by review)."""
+    problem(client.get(f"{C}/c/messages/{{message_id}}"), 404, "message-not-found")
+    assert client.put(f"{C}/c/messages/{{message_id}}", json=message("x")).status_code == 201
+    problem(client.get(f"{C}/{{conversation_id}}"), 404, "conversation-not-found")
+
+
+def test_the_short_way_and_the_router_agree(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = ("/c", "/c/", "//c", "/c//m", "/c/nothing", "/c/lease/finish", "/c/inputs/claim", "/c/inputs/x")
+    addresses = (*(C + path for path in (*conversation, "/c/messages", "/c/messages/m", "/c/messages/m/")), "/v1/saves", "/x")
+    calls = [(method, address) for method in ("GET", "HEAD", "OPTIONS", "TRACE", "POST") for address in addresses]
+
+    def answers() -> list[tuple[int, str | None, bytes]]:
+        given = [client.request(method, address) for method, address in calls]
+        return [(answered.status_code, answered.headers.get("allow"), answered.content) for answered in given]
+
+    short = answers()
+    monkeypatch.setattr("sessionstore_api.addresses._plain", lambda _: False)
+    assert short == answers()

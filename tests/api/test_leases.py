@@ -15,7 +15,7 @@ from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables
 L = f"{C}/c/lease"
 
 # PROTOCOL.md's closed list, by operation: what may happen while somebody else is generating.
-NOT_GUARDED = {"create_conversation", "label_conversation", "interrupt_turn"}
+NOT_GUARDED = {"create_conversation", "label_conversation", "interrupt_turn", "queue_inputs", "cancel_input"}
 
 
 @pytest.fixture(autouse=True)
@@ -110,6 +110,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "renew_lease": {"phase": "no"},
     "finish_turn": {"messages": [message("no")]},
     "interrupt_turn": {},
+    "queue_inputs": {"messages": [message("no")]},
+    "claim_inputs": {},
     "save_messages": {
         "saves": [{"conversation_id": "c", "message_id": "m", "token": OTHER_TOKEN, "role": "assistant", "content": "no"}]
     },

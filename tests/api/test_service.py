@@ -64,7 +64,7 @@ def test_every_error_that_a_client_can_meet_has_one_problem(kind: type[errors.Se
     found = problem_of(error)
     assert found["status"] == status_of(kind)
     assert 400 <= found["status"] < 500 or found["status"] == 503
-    assert (retry_after(error) is not None) == (found["status"] == 503 or kind is errors.Generating)
+    assert (retry_after(error) is not None) == (found["status"] in (503, 429) or kind is errors.Generating)
 
 
 def test_a_bug_is_a_problem_that_tells_nothing_of_our_insides(
