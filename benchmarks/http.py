@@ -27,7 +27,14 @@ class Served:
     """A server on a free port."""
 
     def __init__(
-        self, folder: Path, environment: Mapping[str, str], synchronous: str, port: int, *, granian: bool = False
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        synchronous: str,
+        port: int,
+        *,
+        granian: bool = False,
+        product: bool = False,
     ) -> None:
         folder.mkdir(exist_ok=True)
         self.port = port
@@ -37,6 +44,10 @@ class Served:
             command = [str(Path(sys.executable).with_name("granian")), "--interface", "asgi", "--host", "127.0.0.1",
                        "--port", str(port), "--workers", "1", "--no-ws", "--log-level", "warning",
                        "benchmarks.granian:application"]  # fmt: skip
+        if product:
+            command = [sys.executable, "-m", "sessionstore.cli", "serve", "--database", f"sqlite:///{folder / 'bench.db'}",
+                       "--port", str(port)]  # fmt: skip
+            environment["SESSIONSTORE_SYNCHRONOUS"] = synchronous
         self._log = (folder / "server.log").open("w")
         self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=self._log, stderr=self._log)
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -169,7 +180,7 @@ def _save(n: int, round_: int) -> dict[str, Any]:
 
 def memory(folder: Path, messages: int) -> list[Figure]:
     """A server at rest, and while it reads out a conversation of very many messages, page by page."""
-    server = Served(folder / "memory", disk.environment(folder), "normal", 18_474)
+    server = Served(folder / "memory", disk.environment(folder), "normal", 18_474, product=True)
     try:
         idle = memory_mb(server.pid, "VmRSS")
         server.call("POST", "/v1/conversations", {"id": "long"})

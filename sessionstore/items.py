@@ -180,7 +180,7 @@ class Lanes:
         self.closed = False
 
     def __len__(self) -> int:
-        return self._arrivals.qsize() + len(self._again) + len(self._first) + len(self._line)
+        return self._arrivals.qsize() + len(self._line) + len(self._first) + len(self._again)
 
     def join(self, item: Item) -> None:
         """Stand in line. Raises `Busy` when there is no place left, or no room for so many bytes, and `Closed`."""

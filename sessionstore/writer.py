@@ -15,6 +15,9 @@ from sessionstore.turn import Turn
 
 T = TypeVar("T")
 GROUP_SECONDS = 0.005
+# The first commit of a store looks at the size of the log, and then one every so often: less is written meanwhile than the log
+# may hold anyway.
+LOOK_EVERY_SECONDS = 0.002
 
 
 class Writer:
@@ -24,10 +27,11 @@ class Writer:
         self._sqlite, self._statements, self._timeout = sqlite, statements, timeout
         self.turn, self._gate = Turn(sqlite.path), Gate(sqlite.path)
         self._engine = sqlite.write_engine()
+        self._dialect = self._engine.dialect
         self._checked_out: Any = None
         self._connection: Any = None
         self._checkpointer: Any = None
-        self._tried_at_bytes = 0
+        self._tried_at_bytes, self._look_at = 0, 0.0
         self._closed = False
         self.refusal: Unavailable | None = None
 
@@ -90,7 +94,7 @@ class Writer:
         if self._connection is None:
             self._checked_out = self._engine.raw_connection()
             self._connection = self._checked_out.driver_connection
-        self._engine.dialect.do_begin(self._connection)
+        self._dialect.do_begin(self._connection)
 
     def transact(self, change: Callable[[Transaction], T]) -> T:
         """Run one change in one transaction."""
@@ -174,19 +178,21 @@ class Writer:
             raise copy.copy(self.refusal)
 
     def _commit(self) -> None:
-        self._check_storage()
-        end = time.monotonic() + self._timeout
+        """Commit. A COMMIT that finds the database busy did nothing, and is tried again for a while."""
+        if self.refusal is not None:
+            self._check_storage()
+        end: float | None = None
         while not self._committed(end):
+            end = time.monotonic() + self._timeout if end is None else end
             time.sleep(0.001)
 
-    def _committed(self, end: float) -> bool:
-        """True when it is done, False when it may be tried again, since a COMMIT that found the database busy did nothing."""
+    def _committed(self, end: float | None) -> bool:
         lost = not self._connection.in_transaction
         try:
-            self._engine.dialect.do_commit(self._connection)
+            self._dialect.do_commit(self._connection)
         except DRIVER_ERRORS as error:
             known = self.known(error)
-            if isinstance(known, Busy) and not lost and time.monotonic() < end:
+            if isinstance(known, Busy) and not lost and (end is None or time.monotonic() < end):
                 return False
             if lost or isinstance(known, Busy):
                 raise known from error
@@ -229,6 +235,10 @@ class Writer:
 
         If a reader holds the log, it is tried again when the log has grown by as much once more.
         """
+        now = time.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + LOOK_EVERY_SECONDS
         size = self._sqlite.log_to_copy()
         if size <= dialect.LOG_LIMIT_BYTES:
             self._tried_at_bytes = 0

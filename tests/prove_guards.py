@@ -131,7 +131,7 @@ MUTANTS = [
     _("an I/O error of one call commits the others", "writer", "            raise item.error", "            pass", GROUPS),
     _("answered before the commit", "writer", "            self._commit()\n        except _Undone:",
       "            __import__('sessionstore.items').items.answer(ran)\n            self._commit()\n        except _Undone:", GROUPS),
-    _("a busy COMMIT is not tried again", "writer", "isinstance(known, Busy) and not lost and time.monotonic() < end", "False", GROUPS),
+    _("a busy COMMIT is not tried again", "writer", "isinstance(known, Busy) and not lost and (end is None or time.monotonic() < end)", "False", GROUPS),
     _("one exception for all", "writer", "copy.copy(error) if len(items) > 1 and isinstance(error, SessionStoreError) else error", "error", GROUPS),
     _("what is past its deadline runs", "writer", "if item.running and item.deadline < now:", "if False:", GROUPS),
     _("no end of a group's time", "writer", "if count and now > end:", "if False:", GROUPS),
