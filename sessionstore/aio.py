@@ -156,6 +156,8 @@ class AsyncStore:
     messages = _read(Store.messages)
     message = _read(Store.message)
     inputs = _read(Store.inputs)
+    changes = _read(Store.changes)
+    generations = _read(Store.generations)
     leases = _read(Store.leases)
     check_ready = _read(Store.check_ready)
 

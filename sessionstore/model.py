@@ -179,6 +179,44 @@ class ConversationPage(Page[Conversation], frozen=True, kw_only=True):
     change: int
 
 
+class Place(NamedTuple):
+    """Where a page of changes ended: at this row of this version."""
+
+    version: int
+    row: int
+
+
+class Changes(Value, frozen=True, kw_only=True):
+    """What has become different since a state that a reader knew: rows as they are now, deleted ones as tombstones.
+
+    `reset`: forget what you know, this is the whole state. Read on from `next`, in the same way, until it is None; then
+    `since` is the state that you know.
+    """
+
+    conversation: Conversation
+    messages: list[Message]
+    reset: bool
+    since: Tag
+    next: Place | None
+
+
+class Turn(Value, frozen=True, kw_only=True):
+    """A generation, in the log of them. `ended_at`, `outcome` and usage are None while it goes on."""
+
+    number: int
+    holder: str
+    phase: str
+    acquired_at: int
+    ended_at: int | None
+    outcome: Outcome | None
+    usage_json: str | None
+
+    @property
+    def usage(self) -> Any:
+        """What the turn used, as its holder said it, or None."""
+        return None if self.usage_json is None else jsontext.load(self.usage_json)
+
+
 class Created(Value, frozen=True, kw_only=True):
     """A new conversation with its first messages."""
 

@@ -6,7 +6,7 @@ None grows with the living rows that it does not show; deleted messages within a
 from collections.abc import Callable
 from typing import Any
 
-from sessionstore import migrate, statements
+from sessionstore import feed, migrate, statements
 from sessionstore.creation import missing
 from sessionstore.database import Database
 from sessionstore.errors import (
@@ -16,7 +16,7 @@ from sessionstore.errors import (
     MessageNotFound,
 )
 from sessionstore.limits import Limits
-from sessionstore.model import Conversation, ConversationPage, Engine, Input, Message, Order, Page
+from sessionstore.model import Changes, Conversation, ConversationPage, Engine, Input, Message, Order, Page, Place, Tag, Turn
 from sessionstore.reading import conversation_of
 from sessionstore.transaction import Transaction
 
@@ -142,6 +142,49 @@ class Reads:
 
         return self.database.read(look)
 
+    def changes(
+        self,
+        id: str,
+        since: Tag | None = None,
+        *,
+        next: Place | None = None,
+        limit: int | None = None,
+        incarnation: int | None = None,
+    ) -> Changes:
+        """What has changed since a state that you know (`conversation.tag`, or the `since` of an earlier answer).
+
+        Without one, or with one of another life, the whole state with `reset`. A page has 50 rows unless `limit` says; pass a
+        page's `next` on, with the same `since`, for the one that follows.
+        """
+        self.limits.id(id)
+        count = self.limits.page_size(limit)
+
+        def look(transaction: Transaction) -> Changes:
+            row = transaction.row(statements.VIEW_OF_ID, owner=self._owner, id=id)
+            if row is None:
+                raise missing(transaction, self._owner, id)
+            view = conversation_of(row, self.clock())
+            _check_life(id, view.incarnation, incarnation)
+            return feed.changes(transaction, view, since, next, count)
+
+        return self.database.read(look)
+
+    def generations(
+        self, id: str, *, before: int | None = None, limit: int | None = None, incarnation: int | None = None
+    ) -> Page[Turn]:
+        """A page of the conversation's turns, the latest first. Pass a page's `next` as `before` for the one after it."""
+        self.limits.id(id)
+        end = END if before is None else self.limits.number(before, "$.before")
+        count = self.limits.page_size(limit)
+
+        def look(transaction: Transaction) -> Page[Turn]:
+            pk = self._living(transaction, id, incarnation)
+            rows = transaction.rows(statements.TURNS, pk=pk, before=end, count=count + 1)
+            shown = [_turn(row) for row in rows[:count]]
+            return Page(items=shown, next=shown[-1].number if len(rows) > count else None)
+
+        return self.database.read(look)
+
     def leases(self) -> list[Conversation]:
         """Every conversation with a lease, live or expired, the oldest turn first."""
         rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self._owner))
@@ -165,6 +208,19 @@ class Reads:
 def _check_life(id: str, living: int, meant: int | None) -> None:
     if meant not in (None, living):
         raise ConversationDeleted(conversation_id=id, incarnation=living)
+
+
+def _turn(row: Any) -> Turn:
+    number, holder, phase, acquired_at, ended_at, outcome, usage = row
+    return Turn(
+        number=number,
+        holder=holder,
+        phase=phase,
+        acquired_at=acquired_at,
+        ended_at=ended_at,
+        outcome=outcome,
+        usage_json=usage,
+    )
 
 
 def _like(part: str) -> str:

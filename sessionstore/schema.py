@@ -96,7 +96,7 @@ Index(
     postgresql_where=_leased,
 )
 
-_changed: ColumnElement[bool] = literal_column("version > created_version")
+CHANGED: ColumnElement[bool] = literal_column("version > created_version")
 messages = Table(
     "messages",
     metadata,
@@ -136,8 +136,8 @@ messages = Table(
         "ix_messages_changed",
         "conversation_pk",
         "version",
-        sqlite_where=_changed,
-        postgresql_where=_changed,
+        sqlite_where=CHANGED,
+        postgresql_where=CHANGED,
     ),
     Index("ix_messages_partial", "conversation_pk", sqlite_where=PARTIAL, postgresql_where=PARTIAL),
     sqlite_strict=True,

@@ -19,11 +19,13 @@ from sqlalchemy import (
     not_,
     or_,
     select,
+    tuple_,
     update,
 )
 
 from sessionstore.dialect import Upsert
 from sessionstore.model import CLOCK_TOLERANCE_MS
+from sessionstore.schema import CHANGED as CHANGED_ROW
 from sessionstore.schema import LIVING, PARTIAL, conversations, generations, messages
 
 c, m, g = conversations.c, messages.c, generations.c
@@ -241,5 +243,33 @@ def list_messages(*, descending: bool) -> Select[Any]:
     found = _messages.where(_of, _alive, m.position > b("after"), m.position < b("before"))
     return found.order_by(m.position.desc() if descending else m.position).limit(b("count"))
 
+
+# Changes since a version: rows that were changed, by their own index; new rows, from the first that is younger on; queued ones.
+_later = tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))
+_unchanged = m.version == m.created_version
+_shown = or_(_alive, b("deleted") == 1)
+_versioned = select(*MESSAGE_COLUMNS, m.pk)
+CHANGED = (
+    _versioned.where(_of, CHANGED_ROW, _later, _shown).order_by(m.version, m.pk).limit(b("count"))
+)  # fmt: skip
+APPENDED = (
+    _versioned.where(_of, m.position > b("after"), _unchanged, _later, _shown).order_by(m.position).limit(b("count"))
+)  # fmt: skip
+YOUNGEST_KNOWN = (
+    select(m.position)
+    .where(_of, m.position.is_not(None), m.mode.is_(None), m.created_version < b("version"))
+    .order_by(m.position.desc())
+    .limit(1)
+)  # fmt: skip
+WAITING = (
+    _versioned.where(_of, _queued, _unchanged, _later).order_by(m.version, m.pk).limit(b("count"))
+)  # fmt: skip
+
+TURNS = (
+    select(g.number, g.holder, g.phase, g.acquired_at, g.ended_at, g.outcome, g.usage)
+    .where(g.conversation_pk == b("pk"), g.number < b("before"))
+    .order_by(g.number.desc())
+    .limit(b("count"))
+)  # fmt: skip
 
 LEASES = _views.where(c.owner == b("owner"), _leased).order_by(c.generation)

@@ -164,6 +164,17 @@ MUTANTS = [
     _("a child holds the gate", "gate", "    for gate in list(_gates):\n        gate.close()", "    pass", GROUPS),
     _("one bad save spoils the others", "transaction", 'self._connection.execute("ROLLBACK TO part")', "pass", DATABASE),
     _("a key that stands twice hides behind escapes", "jsontext", 'b"\\\\u0022" not in raw and', "", "tests/test_values.py"),
+    # Inputs and the feed
+    _("the queue has no end", "inputs", "life.row.queued_count + new > life.limits.queued_inputs", "False", "tests/test_inputs.py"),
+    _("inputs of another turn are claimed", "inputs", 'message.status != "queued" and message.generation != _turn(life)', "False", "tests/test_inputs.py"),
+    _("what was claimed is cancelled", "inputs", '_waiting(life, message_id).status != "queued"', "False", "tests/test_inputs.py"),
+    _("cancelled inputs come back", "inputs", 'message is not None and message.status == "deleted"', "False", "tests/test_inputs.py"),
+    _("a rollback forgets inputs", "unguarded", "        inputs.unclaim(self, turn.number, turn.first_position)\n", "", "tests/test_inputs.py"),
+    _("a rollback keeps what the turn said", "unguarded", "        self.row.message_count -= self.transaction.run(", "        self.row.message_count -= (lambda *a, **k: 0)(", "tests/test_inputs.py"),
+    _("a claimed input hides what came before it", "statements", "m.position.is_not(None), m.mode.is_(None), m.created_version", "m.position.is_not(None), m.created_version", "tests/test_changes.py"),
+    _("deletions are not told", "statements", '_shown = or_(_alive, b("deleted") == 1)', '_shown = or_(_alive, b("deleted") == 9)', "tests/test_changes.py"),
+    _("another life is no reset", "feed", "since.incarnation != conversation.incarnation or", "", "tests/test_changes.py"),
+    _("pages of changes skip rows of one version", "statements", 'tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))', 'm.version > b("version")', "tests/test_changes.py"),
     _("migrations with foreign keys on", "dialect", "foreign_keys=False)", "foreign_keys=True)", "tests/test_migrations.py"),
     _("migrations leave broken references", "dialect", "            if broken:", "            if False:", "tests/test_migrations.py"),
 ]  # fmt: skip

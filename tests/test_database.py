@@ -448,6 +448,11 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
     "a turn by token": (lambda: statements.GENERATION_OF_TOKEN, "sqlite_autoindex_generations_1"),
     "leases": (lambda: statements.LEASES, "ix_conversations_leased"),
     "the transcript": (lambda: statements.list_messages(descending=True), "sqlite_autoindex_messages_2"),
+    "changed messages": (lambda: statements.CHANGED, "ix_messages_changed"),
+    "appended messages": (lambda: statements.APPENDED, "sqlite_autoindex_messages_2"),
+    "the youngest that is known": (lambda: statements.YOUNGEST_KNOWN, "sqlite_autoindex_messages_2"),
+    "waiting messages": (lambda: statements.WAITING, "sqlite_autoindex_messages_2"),
+    "the log of turns": (lambda: statements.TURNS, "ix_generations_log"),
     "the list": (
         lambda: statements.list_conversations(generating=None, of_parent=False, containing=False),
         "ix_conversations_list",
@@ -473,7 +478,7 @@ def test_statements_use_their_index_and_sort_nothing(plain: Store, path: Path, n
     connection.close()
     assert index in plan
     assert "SCAN messages" not in plan
-    assert ("TEMP B-TREE" in plan) == (name in ("the generating", "the children"))
+    assert ("TEMP B-TREE" in plan) == (name in ("the generating", "the children", "waiting messages"))
 
 
 def _parameters(sql: str) -> set[str]:

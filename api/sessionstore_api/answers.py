@@ -154,6 +154,35 @@ class InputsPage(Body, frozen=True, kw_only=True):
     next_cursor: str | None
 
 
+class ChangesAnswer(Body, frozen=True, kw_only=True):
+    """What has changed. Read the pages to the end, with the same `since`; then `next_since` is the state that you know."""
+
+    conversation: ConversationBody
+    messages: list[MessageBody]
+    reset: Annotated[bool, doc("Forget what you know: this is the whole state")]
+    next_since: str
+    next_cursor: str | None
+
+
+class TurnBody(Body, frozen=True, kw_only=True):
+    """A turn; the one that goes on has no end."""
+
+    number: Number
+    holder: str
+    phase: str
+    acquired_at: Moment
+    ended_at: Moment | None
+    outcome: Outcome | None
+    usage: StoredUsage
+
+
+class TurnsPage(Body, frozen=True, kw_only=True):
+    """Turns, the latest first."""
+
+    data: list[TurnBody]
+    next_cursor: str | None
+
+
 class SaveResult(Body, frozen=True, kw_only=True, omit_defaults=True):
     """What became of one save: the message as it is now, or the problem; and how the lease stands that it was made under."""
 

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from sessionstore import AsyncStore, errors
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
-from sessionstore_api import answers, conversations, inputs, leases, messages, problems, requests, saves, service
+from sessionstore_api import answers, conversations, feed, inputs, leases, messages, problems, requests, saves, service
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
@@ -89,6 +89,10 @@ OPERATIONS = [
               errors=(*LIFE, *LEASED, *CLAIMED), headers=("Lease-Token", "Incarnation")),
     Operation(method="POST", path=INPUTS + "/claim", handler=inputs.claim_inputs, body=requests.ClaimInputs,
               answers={200: answers.MessagesAnswer}, errors=(*GUARDED, *CLAIMED, *TAGGED), headers=MATCHED),
+    Operation(method="GET", path=CONVERSATION + "/changes", handler=feed.list_changes, query=requests.ChangesQuery,
+              answers={200: answers.ChangesAnswer}, errors=LIFE, headers=("Incarnation",)),
+    Operation(method="GET", path=CONVERSATION + "/generations", handler=feed.list_generations, query=requests.PageQuery,
+              answers={200: answers.TurnsPage}, errors=LIFE, headers=("Incarnation",)),
     Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
               answers={200: answers.SavesAnswer}),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),

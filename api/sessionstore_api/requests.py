@@ -195,6 +195,12 @@ class MessagesQuery(PageQuery, frozen=True, kw_only=True):
     order: Order = "asc"
 
 
+class ChangesQuery(PageQuery, frozen=True, kw_only=True):
+    """Which changes."""
+
+    since: Annotated[str, doc("The state that you know: an ETag without quotes, or next_since")] | None = None
+
+
 class DeleteQuery(Request, frozen=True, kw_only=True):
     """How to delete."""
 
@@ -214,6 +220,21 @@ class ConversationsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_u
 
     before: Known
     change: Known
+
+
+class ChangesCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the next page begins."""
+
+    incarnation: Known
+    version: Known
+    row: Known
+
+
+class TurnsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the next page begins, and in which life."""
+
+    incarnation: Known
+    before: Known
 
 
 class MessagesCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
