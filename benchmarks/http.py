@@ -180,6 +180,8 @@ def _save(n: int, round_: int) -> dict[str, Any]:
 
 def memory(folder: Path, messages: int) -> list[Figure]:
     """A server at rest, and while it reads out a conversation of very many messages, page by page."""
+    # The first start makes the database, and has Alembic in memory for that.
+    Served(folder / "memory", disk.environment(folder), "normal", 18_474, product=True).close()
     server = Served(folder / "memory", disk.environment(folder), "normal", 18_474, product=True)
     try:
         idle = memory_mb(server.pid, "VmRSS")
