@@ -5,7 +5,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure as Picture
 
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, short
 
 KEPT, MISSED = "#2a7f62", "#c8553d"
 
@@ -21,11 +21,11 @@ def draw(figures: list[Figure], path: Path) -> None:
     axes.barh(range(len(shown)), parts, color=colours, height=0.65)
     axes.axvline(1, color="black", linewidth=1)
     axes.set_yticks(range(len(shown)), [figure.what for figure in shown], fontsize=7.5)
-    axes.invert_yaxis()
+    axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.set_xlim(0, 4.2)
     axes.set_xlabel("times as good as the limit (the line), cut off at 4")
     for row, (figure, part) in enumerate(zip(shown, parts, strict=True)):
-        axes.text(part + 0.03, row, f"{figure.reached:.3g} {figure.unit}".strip(), va="center", fontsize=7)
+        axes.text(part + 0.03, row, f"{short(figure.reached)} {figure.unit}".strip(), va="center", fontsize=7)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     picture.savefig(path, metadata={"Date": None})

@@ -27,11 +27,11 @@ class Figure:
     def line(self) -> str:
         """A row of the table."""
         sign = "≥" if self.better == "more" else "≤"
-        quartiles = f" ({_short(self.spread[0])} to {_short(self.spread[1])})" if self.spread else ""
+        quartiles = f" ({short(self.spread[0])} to {short(self.spread[1])})" if self.spread else ""
         unit = f" {self.unit}" if self.unit else ""
         mark = "" if self.kept else " (missed)"
         return (
-            f"| {self.what} | {sign} {_short(self.limit)}{unit} | {_short(self.reached)}{unit}{quartiles}{mark} | {self.note} |"
+            f"| {self.what} | {sign} {short(self.limit)}{unit} | {short(self.reached)}{unit}{quartiles}{mark} | {self.note} |"
         )
 
 
@@ -45,7 +45,8 @@ def plain(figures: list[Figure]) -> list[dict[str, Any]]:
     return [{**asdict(figure), "kept": figure.kept} for figure in figures]
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A figure as people read it."""
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
