@@ -10,7 +10,8 @@ import time
 from typing import Any
 
 from sessionstore.errors import Busy
-from sessionstore.items import Item, Lanes, ThreadItem, answer
+from sessionstore.items import Item, ThreadItem, answer
+from sessionstore.lanes import Lanes
 from sessionstore.writer import Writer, fail
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,8 @@ from sessionstore import AsyncStore, Store, errors, writer
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite
 from sessionstore.gate import Gate
-from sessionstore.items import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Item, Lane, Lanes
+from sessionstore.items import Item, Lane
+from sessionstore.lanes import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Lanes
 from sessionstore.writer import Writer
 from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, texts, user
 from tests.test_database import _sqlite_error
