@@ -76,6 +76,17 @@ def test_the_python_of_the_serving_page_runs(
     assert capsys.readouterr().out == "False\nFalse\n"
 
 
+def test_the_python_of_the_turns_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/turns.md").read_text(), flags=re.DOTALL):
+        exec(block, names)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed == ["['And mint?']", "nobody has anything to add", "True 3", "False ['Thanks!']"]
+
+
 def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
     measured = json.loads((ROOT / "docs/speed/figures.json").read_text())
     lines = (ROOT / "docs/speed/figures.md").read_text().splitlines()
