@@ -68,9 +68,10 @@ class Database:
                 raise self._writer.known(error) from error
             finally:
                 self._writer.leave()
-        finally:
-            # Once more, for an interrupt that came in the first.
+        except BaseException:
+            # Once more, for an interrupt that came in there.
             self._writer.leave()
+            raise
         return self._groups.run(ThreadItem(change, lane, keys, size, self._timeout))  # type: ignore[no-any-return]
 
     def submit(self, change: Callable[[Transaction], T], lane: Lane = Lane.GROUPED, keys: Keys = (), size: int = 0) -> LoopItem:

@@ -61,7 +61,7 @@ class Life:
     def __init__(self, transaction: Transaction, row: Row, now: int, limits: Limits, owner: str, *, holds: bool) -> None:
         self.transaction, self.row, self.now, self.holds = transaction, row, now, holds
         self.limits, self.owner = limits, owner
-        self.stored = Stored(transaction, row.id, row.pk, now)
+        self._stored: Stored | None = None
         self.changed = False
         self.repeats = 0
         self.buried = False
@@ -69,6 +69,13 @@ class Life:
         self._pending = self._lease_changed = self._renewed = False
         if holds:
             self.extend_lease()
+
+    @property
+    def stored(self) -> Stored:
+        """What is there already."""
+        if self._stored is None:
+            self._stored = Stored(self.transaction, self.row.id, self.row.pk, self.now)
+        return self._stored
 
     def check_buried(self) -> None:
         """Raise `ConversationDeleted` when the change has deleted the conversation."""
@@ -110,7 +117,7 @@ class Life:
 
     def append_all(self, drafts: Sequence[Prepared]) -> list[Message]:
         """The messages of these drafts: stored already and alike where they are, the rest at the tail."""
-        return [self._append(draft) for draft in drafts]
+        return [self._append(draft) if draft.named else self.write_message(draft) for draft in drafts]
 
     def _append(self, draft: Prepared) -> Message:
         there = self.stored.appended(draft)

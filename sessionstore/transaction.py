@@ -30,6 +30,7 @@ class Transaction:
     __slots__ = ("_connection", "_statements", "failed")
 
     def __init__(self, connection: Any, statements: Statements) -> None:
+        # A cursor does as well as its connection, and is not made anew for each statement.
         self._connection, self._statements = connection, statements
         self.failed: Exception | None = None
 

@@ -30,6 +30,7 @@ class Writer:
         self._dialect = self._engine.dialect
         self._checked_out: Any = None
         self._connection: Any = None
+        self._cursor: Any = None
         self._checkpointer: Any = None
         self._tried_at_bytes, self._look_at = 0, 0.0
         self._closed = False
@@ -94,6 +95,7 @@ class Writer:
         if self._connection is None:
             self._checked_out = self._engine.raw_connection()
             self._connection = self._checked_out.driver_connection
+            self._cursor = self._connection.cursor()
         self._dialect.do_begin(self._connection)
 
     def transact(self, change: Callable[[Transaction], T]) -> T:
@@ -127,7 +129,7 @@ class Writer:
 
     def _group(self, items: Sequence[Item]) -> int:
         """Run each in a savepoint until the time is over, and answer how many had their turn."""
-        execute, end = self._connection.execute, time.monotonic() + GROUP_SECONDS
+        execute, end = self._cursor.execute, time.monotonic() + GROUP_SECONDS
         for count, item in enumerate(items):
             now = time.monotonic()
             if count and now > end:
@@ -164,7 +166,7 @@ class Writer:
                 self._settle()
 
     def _apply(self, change: Callable[[Transaction], T]) -> T:
-        transaction = Transaction(self._connection, self._statements)
+        transaction = Transaction(self._cursor, self._statements)
         try:
             result = change(transaction)
             if transaction.failed is not None:

@@ -111,7 +111,7 @@ def _statement(action: Action, number: int) -> Action:
 
     def patched(self: Transaction, statement: Any, parameters: Any) -> Any:
         counts[id(self)] = counts.get(id(self), 0) + 1
-        if counts[id(self)] == number and self._connection.in_transaction:
+        if counts[id(self)] == number and (getattr(self._connection, "connection", self._connection)).in_transaction:
             self.failed = None
             try:
                 action()
