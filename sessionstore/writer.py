@@ -146,8 +146,6 @@ class Writer:
 
     def _undo(self, item: Item, error: BaseException) -> None:
         item.error = self.known(error)
-        if isinstance(item.error, StorageFailed):
-            raise item.error
         # A full disk, for one, rolls back everything and says so nowhere else; the next item would run in autocommit.
         if not self._connection.in_transaction:
             raise _Undone
@@ -159,7 +157,6 @@ class Writer:
             if item.running or _may_begin(item, time.monotonic()):
                 item.error = None
                 try:
-                    self._check_storage()
                     item.result = self.transact(item.change)
                 except BaseException as error:  # noqa: BLE001  # it is this item's answer
                     item.error = self.known(error)
@@ -175,14 +172,11 @@ class Writer:
             transaction.over()
         return result
 
-    def _check_storage(self) -> None:
-        if isinstance(self.refusal, StorageFailed):
-            raise copy.copy(self.refusal)
-
     def _commit(self) -> None:
         """Commit. A COMMIT that finds the database busy did nothing, and is tried again for a while."""
-        if self.refusal is not None:
-            self._check_storage()
+        if isinstance(self.refusal, StorageFailed):
+            # Whoever met it, nothing is to be trusted now.
+            raise copy.copy(self.refusal)
         end: float | None = None
         while not self._committed(end):
             end = time.monotonic() + self._timeout if end is None else end
