@@ -12,7 +12,7 @@ from starlette.datastructures import QueryParams, State
 from starlette.responses import Response
 
 from sessionstore import AsyncStore, jsontext
-from sessionstore.errors import InvalidInput, Malformed
+from sessionstore.errors import ConversationDeleted, InvalidInput, Malformed
 from sessionstore.model import Answer, IfMatch, Tag
 from sessionstore_api.incoming import Incoming
 from sessionstore_api.problems import UnsupportedMediaType
@@ -58,6 +58,12 @@ class Call(Generic[B, Q]):
     def message_id(self) -> str:
         """The message's id in the path."""
         return str(self._incoming.path_params["message_id"])
+
+    def life_of_cursor(self, incarnation: int) -> int:
+        """The life that a cursor belongs to. Raises `ConversationDeleted` when the header names another one."""
+        if self.incarnation not in (None, incarnation):
+            raise ConversationDeleted(conversation_id=self.id, incarnation=incarnation)
+        return incarnation
 
     @property
     def claims(self) -> Claims:

@@ -1,10 +1,8 @@
 """Handlers of what one follows: changes of a conversation, the log of its turns."""
 
-from typing import Any
-
 from starlette.responses import Response
 
-from sessionstore.errors import ConversationDeleted, Malformed
+from sessionstore.errors import Malformed
 from sessionstore.model import Place, Tag, Turn
 from sessionstore_api.answers import ChangesAnswer, TurnBody, TurnsPage
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
@@ -17,7 +15,7 @@ async def list_changes(call: Call[None, ChangesQuery]) -> Response:
     query, place, incarnation = call.query, None, call.incarnation
     if query.cursor is not None:
         cursor = decode_cursor(query.cursor, ChangesCursor)
-        place, incarnation = Place(cursor.version, cursor.row), _life(call, cursor.incarnation)
+        place, incarnation = Place(cursor.version, cursor.row), call.life_of_cursor(cursor.incarnation)
     found = await call.store.changes(call.id, _since(query.since), next=place, limit=query.limit, incarnation=incarnation)
     ended = found.conversation.incarnation
     following = None if found.next is None else ChangesCursor(ended, found.next.version, found.next.row)
@@ -36,19 +34,12 @@ async def list_generations(call: Call[None, PageQuery]) -> Response:
     before, incarnation = None, call.incarnation
     if call.query.cursor is not None:
         cursor = decode_cursor(call.query.cursor, TurnsCursor)
-        before, incarnation = cursor.before, _life(call, cursor.incarnation)
+        before, incarnation = cursor.before, call.life_of_cursor(cursor.incarnation)
     if incarnation is None:
         incarnation = (await call.store.get(call.id)).incarnation
     page = await call.store.generations(call.id, before=before, limit=call.query.limit, incarnation=incarnation)
     following = None if page.next is None else TurnsCursor(incarnation, page.next)
     return answer(200, TurnsPage(data=[_turn_body(turn) for turn in page.items], next_cursor=encode_cursor(following)))
-
-
-def _life(call: Call[Any, Any], incarnation: int) -> int:
-    """The life that a cursor belongs to; a header does not outvote it."""
-    if call.incarnation not in (None, incarnation):
-        raise ConversationDeleted(conversation_id=call.id, incarnation=incarnation)
-    return incarnation
 
 
 def _since(text: str | None) -> Tag | None:

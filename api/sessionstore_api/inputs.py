@@ -3,7 +3,6 @@
 import msgspec
 from starlette.responses import Response
 
-from sessionstore.errors import ConversationDeleted
 from sessionstore.model import Input
 from sessionstore_api.answers import InputBody, InputsPage, MessagesAnswer
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
@@ -23,9 +22,7 @@ async def list_inputs(call: Call[None, PageQuery]) -> Response:
     after, incarnation = None, call.incarnation
     if call.query.cursor is not None:
         cursor = decode_cursor(call.query.cursor, InputsCursor)
-        after, incarnation = cursor.after, cursor.incarnation
-        if call.incarnation not in (None, incarnation):
-            raise ConversationDeleted(conversation_id=call.id, incarnation=incarnation)
+        after, incarnation = cursor.after, call.life_of_cursor(cursor.incarnation)
     page = await call.store.inputs(call.id, after=after, limit=call.query.limit, incarnation=incarnation)
     following = None if page.next is None else InputsCursor(page.items[0].message.incarnation, page.next)
     return answer(200, InputsPage(data=[_input_body(item) for item in page.items], next_cursor=encode_cursor(following)))

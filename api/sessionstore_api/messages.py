@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from sessionstore import Draft
-from sessionstore.errors import ConversationDeleted, InvalidInput
+from sessionstore.errors import InvalidInput
 from sessionstore_api.answers import MessagesAnswer, MessagesPage
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
 from sessionstore_api.rendering import message_bodies, message_body
@@ -23,9 +23,7 @@ async def list_messages(call: Call[None, MessagesQuery]) -> Response:
     after, before, incarnation = query.after, query.before, call.incarnation
     if query.cursor is not None:
         cursor = decode_cursor(query.cursor, MessagesCursor)
-        incarnation, position = cursor.incarnation, cursor.position
-        if call.incarnation not in (None, incarnation):
-            raise ConversationDeleted(conversation_id=call.id, incarnation=incarnation)
+        incarnation, position = call.life_of_cursor(cursor.incarnation), cursor.position
         if cursor.order != query.order:
             raise InvalidInput(reason="The cursor belongs to a list in the other order", path="?cursor")
         after, before = (position, before) if query.order == "asc" else (after, position)
