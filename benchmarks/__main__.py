@@ -78,7 +78,7 @@ def _page(figures: list[Figure], table: list[dict[str, Any]]) -> str:
 
 
 def _sixteen(row: dict[str, Any]) -> str:
-    return "–" if row["side"].startswith("raw") else f"{median(row['many'], 'rate'):,.0f}"
+    return "" if row["side"].startswith("raw") else f"{median(row['many'], 'rate'):,.0f}"
 
 
 def _write(folder: Path, figures: list[Figure], table: list[dict[str, Any]]) -> None:
