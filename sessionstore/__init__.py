@@ -14,6 +14,7 @@ from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
 from sessionstore.errors import SessionStoreError
 from sessionstore.limits import Limits
+from sessionstore.mirror import Mirror
 from sessionstore.model import Answer, Conversation, Generation, Lease, Message, Page, Tag
 from sessionstore.store import Store
 
@@ -29,6 +30,7 @@ __all__ = [
     "Lease",
     "Limits",
     "Message",
+    "Mirror",
     "Page",
     "Save",
     "SessionStoreError",

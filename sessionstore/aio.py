@@ -3,22 +3,26 @@
 import asyncio
 import functools
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from sessionstore.channel import Channel, Channels
 from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
-from sessionstore.errors import Busy, Closed
+from sessionstore.errors import Busy, Closed, ConversationDeleted
+from sessionstore.following import Followed, FollowedConversation, FollowedList
 from sessionstore.items import Keys, Lane, Patience
 from sessionstore.limits import Limits
-from sessionstore.model import Answer
+from sessionstore.model import Answer, Changes, ListChanges, Tag
 from sessionstore.store import Store
 from sessionstore.transaction import Transaction
+from sessionstore.watch import Topic
 
 P = ParamSpec("P")
 T = TypeVar("T")
+V = TypeVar("V")
 # Beyond this many characters, about half a millisecond of work, a call is prepared in a thread and not on the loop. A value
 # inside a list or an object counts as so many.
 LARGE = 64 * 1024
@@ -64,6 +68,7 @@ class AsyncStore:
             for carry in (self._submit, lambda *call: call)
         )
         self._patience: dict[asyncio.AbstractEventLoop, Patience] = {}
+        self._channels: Channels = {}
         self._another_loop, self._preparations = threading.Lock(), 0
         # Apart, so that no read waits behind writes that are large to prepare.
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
@@ -118,6 +123,46 @@ class AsyncStore:
         finally:
             self._preparations -= 1
 
+    def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> AsyncGenerator[Changes]:
+        """See `Store.events`. What many follow on one event loop is read once for all of them."""
+        return self._follow(FollowedConversation(self.store.owner, self.limits, id, since, incarnation))
+
+    def list_events(self, since: int | None = None) -> AsyncGenerator[ListChanges]:
+        """See `Store.list_events`."""
+        return self._follow(FollowedList(self.store.owner, self.limits, since))
+
+    async def _follow(self, followed: Followed[Any, V]) -> AsyncGenerator[V]:
+        channel, seen, begun = self._join(followed), followed.start, False
+        try:
+            while True:
+                value, seen = await channel.after(seen)
+                begun = True
+                yield value
+        except ConversationDeleted:
+            if not begun:
+                raise
+        finally:
+            self._leave(followed.topic, channel)
+
+    def _join(self, followed: Followed[Any, V]) -> Channel[Any, V]:
+        key = (asyncio.get_running_loop(), followed.topic)
+        with self._another_loop:
+            channel = self._channels.get(key)
+            if channel is None:
+                look = functools.partial(followed.look, self.store)
+                channel = Channel(lambda seen: self.run(functools.partial(look, seen), reading=True))
+                self._channels[key] = channel
+                self.store.watch.subscribe(followed.topic, channel.tell)
+            channel.followers += 1
+            return channel
+
+    def _leave(self, topic: Topic, channel: Channel[Any, Any]) -> None:
+        with self._another_loop:
+            channel.followers -= 1
+            if not channel.followers:
+                self.store.watch.unsubscribe(topic, channel.tell)
+                self._channels = {key: other for key, other in self._channels.items() if other is not channel}
+
     async def close(self) -> None:
         """Finish the running transactions and close every connection. Later calls raise `Closed`."""
         self._closed = True
@@ -157,6 +202,7 @@ class AsyncStore:
     message = _read(Store.message)
     inputs = _read(Store.inputs)
     changes = _read(Store.changes)
+    list_changes = _read(Store.list_changes)
     generations = _read(Store.generations)
     leases = _read(Store.leases)
     check_ready = _read(Store.check_ready)

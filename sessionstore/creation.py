@@ -63,7 +63,7 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
         forked_from_id=forked_from_id, forked_from_position=forked_from_position,
     )  # fmt: skip
     life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, owner, holds=False)
-    life.changed = True
+    life.changed = life.raised = True
     return life
 
 

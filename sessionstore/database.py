@@ -20,6 +20,7 @@ from sessionstore.errors import Busy, Closed, Nested, Unavailable
 from sessionstore.groups import Groups
 from sessionstore.items import Keys, Lane, LoopItem, ThreadItem
 from sessionstore.model import Engine
+from sessionstore.pulse import Pulse
 from sessionstore.transaction import Statements, Transaction
 from sessionstore.turn import in_a_change, refuse_inherited
 from sessionstore.writer import Writer
@@ -101,6 +102,19 @@ class Database:
             if pooled is not None:
                 pooled.close()
             self._close_if_refused()
+
+    @contextmanager
+    def pulse(self) -> Iterator[Pulse]:
+        """A connection that knows when somebody has committed, for a thread that follows what happens."""
+        try:
+            with Pulse(self._sqlite, self.statements) as pulse:
+                yield pulse
+        except DRIVER_ERRORS as error:
+            raise self._writer.known(error) from error
+
+    def on_commit(self, tell: Callable[[], None] | None) -> None:
+        """Have `tell` called after each commit of this process, in the thread that made it."""
+        self._writer.committed = tell
 
     @contextmanager
     def sqlalchemy_reads(self) -> Iterator[Connection]:

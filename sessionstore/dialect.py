@@ -98,7 +98,7 @@ class SQLite:
 
     def read_engine(self, size: int) -> Engine:
         """Connections on which the database refuses writes."""
-        return _engine("sqlite", self._connect_reader, size=size, timeout=self._timeout)
+        return _engine("sqlite", self.connect_reader, size=size, timeout=self._timeout)
 
     def connect_writer(self) -> sqlite3.Connection:
         """A connection that may write, with the settings that durability rests on."""
@@ -109,7 +109,8 @@ class SQLite:
         _use_wal(connection, self._timeout)
         return connection
 
-    def _connect_reader(self) -> sqlite3.Connection:
+    def connect_reader(self) -> sqlite3.Connection:
+        """A connection on which the database refuses writes."""
         connection = _connect(self.path, self._timeout)
         connection.execute("PRAGMA query_only=ON")
         # SQLite's own lower() knows ASCII only; "any case" in a search means everybody's letters.
@@ -150,6 +151,7 @@ class SQLite:
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
+COMMITS = "PRAGMA data_version"
 SETTINGS = ("journal_mode", "page_size", "page_count", "freelist_count")
 
 

@@ -66,7 +66,9 @@ class Life:
         self.repeats = 0
         self.buried = False
         self.doom: BaseException | None = None
-        self._pending = self._lease_changed = self._renewed = False
+        self._pending = self._lease_changed = self._renewed = self.raised = False
+        # Everybody was shown an expired lease: that it lives again is news.
+        self._revived = holds and self.expired
         if holds:
             self.extend_lease()
 
@@ -103,12 +105,16 @@ class Life:
     @property
     def next_version(self) -> int:
         """What `raise_version` will answer."""
-        return self.row.version if self.changed else self.row.version + 1
+        return self.row.version if self.raised else self.row.version + 1
 
     def raise_version(self) -> int:
         """The version of this transaction's changes: one more than before, however many changes there are."""
+        self.changed = True
+        return self._advance()
+
+    def _advance(self) -> int:
         self.row.version = self.next_version
-        self.changed = self._pending = True
+        self.raised = self._pending = True
         return self.row.version
 
     def repeated(self) -> None:
@@ -220,6 +226,8 @@ class Life:
     def write_back(self) -> None:
         """Write what changed in the row. May be called more than once."""
         row = self.row
+        if self._revived:
+            self._advance()
         if self._lease_changed:
             self.transaction.run(statements.SET_LEASE, at=row.pk, **_lease_columns(row))
         if self._pending:
@@ -229,7 +237,7 @@ class Life:
             )  # fmt: skip
         elif self._renewed:
             self.transaction.run(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
-        self._pending = self._lease_changed = self._renewed = False
+        self._pending = self._lease_changed = self._renewed = self._revived = False
 
     def close(self) -> None:
         """What was doomed raises, the rest is written."""

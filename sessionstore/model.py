@@ -189,8 +189,8 @@ class Place(NamedTuple):
 class Changes(Value, frozen=True, kw_only=True):
     """What has become different since a state that a reader knew: rows as they are now, deleted ones as tombstones.
 
-    `reset`: forget what you know, this is the whole state. Read on from `next`, in the same way, until it is None; then
-    `since` is the state that you know.
+    `reset`: forget what you know, this is the first page of the whole state. Read on from `next`, in the same way, until it is
+    None; then `since` is the state that you know.
     """
 
     conversation: Conversation
@@ -198,6 +198,27 @@ class Changes(Value, frozen=True, kw_only=True):
     reset: bool
     since: Tag
     next: Place | None
+
+
+class Tombstone(Value, frozen=True, kw_only=True):
+    """What is left of a conversation that was deleted: its id, and the life of it that is over."""
+
+    id: str
+    incarnation: int
+
+
+class ListChanges(Value, frozen=True, kw_only=True):
+    """What has become different in the list of conversations since a change that a reader knew, the oldest change first.
+
+    `change` is the newest one that the reader knows now: pass it on for what comes after it, at once if there is `more`.
+    `reset`: forget what you know, this is the beginning of the whole list.
+    """
+
+    conversations: list[Conversation]
+    deleted: list[Tombstone]
+    change: int
+    reset: bool
+    more: bool
 
 
 class Turn(Value, frozen=True, kw_only=True):

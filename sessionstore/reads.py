@@ -16,7 +16,20 @@ from sessionstore.errors import (
     MessageNotFound,
 )
 from sessionstore.limits import Limits
-from sessionstore.model import Changes, Conversation, ConversationPage, Engine, Input, Message, Order, Page, Place, Tag, Turn
+from sessionstore.model import (
+    Changes,
+    Conversation,
+    ConversationPage,
+    Engine,
+    Input,
+    ListChanges,
+    Message,
+    Order,
+    Page,
+    Place,
+    Tag,
+    Turn,
+)
 from sessionstore.reading import conversation_of
 from sessionstore.transaction import Transaction
 
@@ -28,16 +41,16 @@ class Reads:
 
     def __init__(self, database: Database, owner: str, clock: Callable[[], int], limits: Limits) -> None:
         self.database, self.limits = database, limits
-        self._owner, self.clock = owner, clock
+        self.owner, self.clock = owner, clock
 
     def get(self, id: str, *, incarnation: int | None = None) -> Conversation:
         """The conversation. Raises `ConversationNotFound`, `ConversationDeleted`."""
         self.limits.id(id)
 
         def look(transaction: Transaction) -> Conversation:
-            row = transaction.row(statements.VIEW_OF_ID, owner=self._owner, id=id)
+            row = transaction.row(statements.VIEW_OF_ID, owner=self.owner, id=id)
             if row is None:
-                raise missing(transaction, self._owner, id)
+                raise missing(transaction, self.owner, id)
             view = conversation_of(row, self.clock())
             _check_life(id, view.incarnation, incarnation)
             return view
@@ -61,7 +74,7 @@ class Reads:
             generating=generating, of_parent=parent_id is not None, containing=containing is not None
         )
         count = self.limits.page_size(limit)
-        asked: dict[str, Any] = {"owner": self._owner, "count": count + 1}
+        asked: dict[str, Any] = {"owner": self.owner, "count": count + 1}
         asked["before"] = END if before is None else self.limits.number(before, "$.before")
         if parent_id is not None:
             asked["parent_id"] = self.limits.id(parent_id, "$.parent_id")
@@ -79,6 +92,17 @@ class Reads:
             return ConversationPage(items=[conversation_of(row, now) for row in shown], next=following, change=change)
 
         return self.database.read(look)
+
+    def list_changes(self, since: int | None = None, *, limit: int | None = None) -> ListChanges:
+        """What has changed in the list of conversations since a `change` that you know, the oldest change first.
+
+        Without one, or with one that is not this store's, the whole list with `reset`. Read on while there is `more`.
+        """
+        self.limits.number(since, "$.since")
+        count = self.limits.page_size(limit)
+        return self.database.read(
+            lambda transaction: feed.list_changes(transaction, self.owner, self.clock(), since, END, count)
+        )
 
     def messages(
         self,
@@ -160,9 +184,9 @@ class Reads:
         count = self.limits.page_size(limit)
 
         def look(transaction: Transaction) -> Changes:
-            row = transaction.row(statements.VIEW_OF_ID, owner=self._owner, id=id)
+            row = transaction.row(statements.VIEW_OF_ID, owner=self.owner, id=id)
             if row is None:
-                raise missing(transaction, self._owner, id)
+                raise missing(transaction, self.owner, id)
             view = conversation_of(row, self.clock())
             _check_life(id, view.incarnation, incarnation)
             return feed.changes(transaction, view, since, next, count)
@@ -187,7 +211,7 @@ class Reads:
 
     def leases(self) -> list[Conversation]:
         """Every conversation with a lease, live or expired, the oldest turn first."""
-        rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self._owner))
+        rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self.owner))
         now = self.clock()
         return [conversation_of(row, now) for row in rows]
 
@@ -198,9 +222,9 @@ class Reads:
         return self.database.engine()
 
     def _living(self, transaction: Transaction, id: str, incarnation: int | None) -> int:
-        row = transaction.row(statements.INCARNATION, owner=self._owner, id=id)
+        row = transaction.row(statements.INCARNATION, owner=self.owner, id=id)
         if row is None:
-            raise missing(transaction, self._owner, id)
+            raise missing(transaction, self.owner, id)
         _check_life(id, row[0], incarnation)
         return int(row[0])
 

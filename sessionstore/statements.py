@@ -187,11 +187,12 @@ VIEW_COLUMNS = (
     generations.c.acquired_at, c.lease_expires_at, c.lease_ttl_ms, c.interrupt_requested_at,
     _ended.c.number, _ended.c.outcome, _ended.c.ended_at, _ended.c.usage, c.change,
 )  # fmt: skip
-_views = select(*VIEW_COLUMNS).select_from(
+_joined = (
     conversations.outerjoin(_parent, _parent.c.pk == c.parent_pk)
     .outerjoin(generations, g.number == c.generation)
     .outerjoin(_ended, _ended.c.number == _newest_ended)
 )
+_views = select(*VIEW_COLUMNS).select_from(_joined)
 _living_view: ColumnElement[bool] = literal_column("conversations.deleted_at IS NULL")
 VIEW = _views.where(c.pk == b("pk"))
 VIEW_OF_ID = _views.where(c.owner == b("owner"), c.id == b("id"), _living_view)
@@ -270,6 +271,30 @@ TURNS = (
     .where(g.conversation_pk == b("pk"), g.number < b("before"))
     .order_by(g.number.desc())
     .limit(b("count"))
+)  # fmt: skip
+
+# What is followed: who has changed, whose lease has run out, and the list since a change, tombstones with it.
+NEWS = (
+    select(c.owner, c.id, c.change, c.generation, c.interrupt_requested_at)
+    .where(c.change > b("after"))
+    .order_by(c.change)
+    .limit(b("count"))
+)  # fmt: skip
+_expired = and_(_leased, not_(_generating))
+EXPIRED = select(c.owner, c.id, c.generation).where(_expired)
+LIST_CHANGED = (
+    select(*VIEW_COLUMNS, c.deleted_at)
+    .select_from(_joined)
+    .where(c.owner == b("owner"), c.change > b("after"), or_(_living_view, b("deleted") == 1))
+    .order_by(c.change)
+    .limit(b("count"))
+)  # fmt: skip
+LIST_EXPIRED = (
+    select(*VIEW_COLUMNS, c.deleted_at)
+    .select_from(_joined)
+    .where(c.owner == b("owner"), _expired, c.change <= b("through"))
+    .where(c.lease_expires_at > b("expired_after"), c.lease_expires_at <= b("now"))
+    .order_by(c.change)
 )  # fmt: skip
 
 LEASES = _views.where(c.owner == b("owner"), _leased).order_by(c.generation)

@@ -35,6 +35,8 @@ class Writer:
         self._tried_at_bytes, self._look_at = 0, 0.0
         self._closed = False
         self.refusal: Unavailable | None = None
+        self.committed: Callable[[], None] | None = None
+        """Called after each commit, if somebody wants to know."""
 
     # Who may write --------------------------------------------------------------------------------------------------------
 
@@ -181,6 +183,8 @@ class Writer:
         while not self._committed(end):
             end = time.monotonic() + self._timeout if end is None else end
             time.sleep(0.001)
+        if self.committed is not None:
+            self.committed()
 
     def _committed(self, end: float | None) -> bool:
         lost = not self._connection.in_transaction

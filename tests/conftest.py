@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,6 +44,12 @@ class Awaited:
         method = getattr(self._store, name)
         return lambda *args, **kwargs: self._wait(method(*args, **kwargs))
 
+    def events(self, *args: Any, **kwargs: Any) -> "AwaitedEvents":
+        return AwaitedEvents(self._store.events(*args, **kwargs), self._wait)
+
+    def list_events(self, *args: Any, **kwargs: Any) -> "AwaitedEvents":
+        return AwaitedEvents(self._store.list_events(*args, **kwargs), self._wait)
+
     def close(self) -> None:
         self._wait(self._store.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -52,6 +58,28 @@ class Awaited:
 
     def _wait(self, coroutine: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+class AwaitedEvents:
+    """Events of an AsyncStore, iterated like those of a Store."""
+
+    def __init__(self, events: AsyncGenerator[Any], wait: Callable[[Any], Any]) -> None:
+        self._events, self._wait = events, wait
+
+    def __iter__(self) -> "AwaitedEvents":
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._wait(anext(self._events))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __enter__(self) -> "AwaitedEvents":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(self._events.aclose())
 
 
 @pytest.fixture(autouse=True)

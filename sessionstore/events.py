@@ -1,0 +1,68 @@
+"""Events for programs that may wait: an iterator of what has become different."""
+
+import threading
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from sessionstore.errors import ConversationDeleted
+from sessionstore.following import Followed
+from sessionstore.reads import Reads
+from sessionstore.watch import News, Watch
+
+V = TypeVar("V")
+
+
+class Events(Generic[V]):
+    """What has become different, for as long as you like: the state as it is now first, then each change when it comes.
+
+    Iterating ends when the conversation is deleted, or after `close`, which any thread may call. For one thread at a time.
+    """
+
+    def __init__(self, reads: Reads, watch: Watch, followed: Followed[Any, V]) -> None:
+        self._reads, self._watch, self._followed = reads, watch, followed
+        self._seen, self._begun, self._over = followed.start, False, False
+        self._news = threading.Event()
+        watch.subscribe(followed.topic, self._tell)
+
+    def wait(self, seconds: float | None = None) -> V | None:
+        """The next change; None when there is none in that time. Raises `StopIteration` at the end."""
+        while not self._over:
+            self._news.clear()
+            try:
+                found = self._followed.look(self._reads, self._seen)
+            except ConversationDeleted:
+                self.close()
+                if not self._begun:
+                    raise
+                break
+            if found is not None:
+                self._begun = True
+                value, self._seen = found
+                return value
+            if not self._news.wait(seconds):
+                return None
+        raise StopIteration
+
+    def close(self) -> None:
+        """Be told of nothing more."""
+        self._over = True
+        self._watch.unsubscribe(self._followed.topic, self._tell)
+        self._news.set()
+
+    def _tell(self, _: News | None) -> None:
+        self._news.set()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> V:
+        found = self.wait()
+        if found is None:
+            raise StopIteration
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

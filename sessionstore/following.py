@@ -1,0 +1,81 @@
+"""What is followed: from one state to the next, whoever asks, however often, and whatever was missed in between.
+
+A follower reads what has become different since the state that he knows. So he needs no event to be kept for him, and one who
+was away for long, or is slow, is right again after one read.
+"""
+
+from typing import NamedTuple, Protocol, TypeVar
+
+from sessionstore import feed
+from sessionstore.limits import Limits
+from sessionstore.model import Changes, ListChanges, Place, Tag
+from sessionstore.reads import Reads
+from sessionstore.watch import Topic
+
+V = TypeVar("V", covariant=True)
+S = TypeVar("S")
+CHANGES_PER_EVENT = 100
+
+
+class Followed(Protocol[S, V]):
+    """Something that can be followed."""
+
+    topic: Topic
+    start: S
+
+    def look(self, reads: Reads, seen: S) -> tuple[V, S] | None:
+        """What is new since that state, and the state after it; None when nothing is."""
+
+
+class Seen(NamedTuple):
+    """What a follower of a conversation knows: its life, a state of it, how far he has read the page, who was told expired."""
+
+    incarnation: int | None
+    since: Tag | None
+    place: Place | None = None
+    expired: int | None = None
+    begun: bool = False
+
+
+class FollowedConversation:
+    """One life of a conversation. Looking raises `ConversationDeleted` when it is over."""
+
+    def __init__(self, owner: str, limits: Limits, id: str, since: Tag | None, incarnation: int | None) -> None:
+        self.topic, self._id = Topic(owner, limits.id(id)), id
+        self.start = Seen(limits.number(incarnation, "$.incarnation", least=1), since)
+
+    def look(self, reads: Reads, seen: Seen) -> tuple[Changes, Seen] | None:
+        """See `Followed`. The first look answers the state as it is, whatever has changed."""
+        found = reads.changes(self._id, seen.since, next=seen.place, limit=CHANGES_PER_EVENT, incarnation=seen.incarnation)
+        turn = found.conversation.generation
+        expired = turn.number if turn is not None and turn.expired else None
+        if seen.begun and seen.place is None and (seen.since, seen.expired) == (found.conversation.tag, expired):
+            return None
+        since = seen.since if found.next else found.since
+        return found, Seen(found.conversation.incarnation, since, found.next, expired, begun=True)
+
+
+class ListSeen(NamedTuple):
+    """What a follower of the list knows: everything up to a change, and whose lease had run out by a moment."""
+
+    since: int | None
+    expired_by: int = 0
+    begun: bool = False
+
+
+class FollowedList:
+    """The list of conversations."""
+
+    def __init__(self, owner: str, limits: Limits, since: int | None) -> None:
+        self.topic = Topic(owner, None)
+        self.start = ListSeen(limits.number(since, "$.since"))
+
+    def look(self, reads: Reads, seen: ListSeen) -> tuple[ListChanges, ListSeen] | None:
+        """See `Followed`."""
+        now = reads.clock()
+        found = reads.database.read(
+            lambda transaction: feed.list_changes(transaction, reads.owner, now, seen.since, seen.expired_by, CHANGES_PER_EVENT)
+        )
+        if seen.begun and not found.conversations and not found.deleted and not found.reset:
+            return None
+        return found, ListSeen(found.change, seen.expired_by if found.more else now, begun=True)

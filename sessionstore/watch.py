@@ -1,0 +1,159 @@
+"""Who wants to know of changes is told when there may be some: one watcher for each store, however many want to know.
+
+This process's own commits ring a bell; for other processes' the database is asked every 25 ms. That an expired lease is expired
+no transaction says, so leases are looked at as well.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from sessionstore import statements
+from sessionstore.database import Database
+from sessionstore.errors import SessionStoreError
+from sessionstore.pulse import Pulse
+from sessionstore.transaction import Transaction
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.025
+LEASES_SECONDS = 0.25
+# Between two looks, so that a flood of commits costs a part of a core at most.
+REST_SECONDS = 0.002
+TROUBLE_SECONDS = 0.5
+NEWS_PER_LOOK = 1_000
+
+
+class Topic(NamedTuple):
+    """What somebody wants to know of: a conversation, or, without an id, all of an owner's."""
+
+    owner: str
+    id: str | None
+
+
+class News(NamedTuple):
+    """What is known of a conversation that has changed, without reading it."""
+
+    owner: str
+    id: str
+    change: int
+    generation: int | None
+    interrupt_requested_at: int | None
+
+
+Tell = Callable[[News | None], None]
+"""Is called in the watcher's thread, does little and raises nothing. Without news: look for yourself."""
+
+
+class Watch:
+    """Tells whoever subscribed. Its thread runs as long as anybody does. Thread-safe."""
+
+    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+        self._database, self._clock = database, clock
+        self._subscribers: dict[Topic, list[Tell]] = {}
+        self._changing, self._bell = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def subscribe(self, topic: Topic, tell: Tell) -> None:
+        """Have `tell` called after each change. What changes from now on is told: subscribe first, and read then."""
+        with self._changing:
+            self._subscribers.setdefault(topic, []).append(tell)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._serve, name="sessionstore-watch", daemon=True)
+                self._thread.start()
+
+    def unsubscribe(self, topic: Topic, tell: Tell) -> None:
+        """Call it no more."""
+        with self._changing:
+            telling = self._subscribers.get(topic, [])
+            if tell in telling:
+                telling.remove(tell)
+            if not telling:
+                self._subscribers.pop(topic, None)
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._closed = True
+        self._bell.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def tell_everybody(self) -> None:
+        """Have all of them look for themselves."""
+        for topic in list(self._subscribers):
+            self._tell(topic, None)
+
+    def _serve(self) -> None:
+        self._database.on_commit(self._bell.set)
+        while self._wanted():
+            try:
+                with self._database.pulse() as pulse:
+                    self._follow(pulse)
+            except Exception as error:
+                # Their own look will tell them what is wrong.
+                log.warning("the watcher stumbled", exc_info=None if isinstance(error, SessionStoreError) else error)
+                self.tell_everybody()
+                self._bell.wait(TROUBLE_SECONDS)
+
+    def _wanted(self) -> bool:
+        with self._changing:
+            if self._has_work():
+                return True
+            self._thread = None
+            return False
+
+    def _has_work(self) -> bool:
+        return bool(self._subscribers) and not self._closed and self._database.refusal is None
+
+    def _follow(self, pulse: Pulse) -> None:
+        seen = self._newest(pulse)
+        expired: set[Any] = set()
+        # Between their subscribing and this moment something may have happened.
+        self.tell_everybody()
+        look_at_leases = 0.0
+        while self._has_work():
+            if pulse.beats() or self._bell.is_set():
+                self._bell.clear()
+                seen = self._look(pulse, seen)
+                time.sleep(REST_SECONDS)
+            if time.monotonic() >= look_at_leases:
+                expired = self._look_at_leases(pulse, expired)
+                look_at_leases = time.monotonic() + LEASES_SECONDS
+            self._bell.wait(POLL_SECONDS)
+
+    def _newest(self, pulse: Pulse) -> int:
+        pulse.beats()
+        return pulse.read(lambda transaction: int(transaction.row(statements.NEWEST_CHANGE)[0]))
+
+    def _look(self, pulse: Pulse, seen: int) -> int:
+        """Tell what came after that change, and answer the newest one."""
+        while True:
+            rows = pulse.read(partial(_rows, statements.NEWS, after=seen, count=NEWS_PER_LOOK))
+            news = {Topic(row[0], row[1]): News(*row) for row in rows}
+            for topic, one in news.items():
+                self._tell(topic, one)
+            for owner in {topic.owner for topic in news}:
+                self._tell(Topic(owner, None), None)
+            seen = rows[-1][2] if rows else seen
+            if len(rows) < NEWS_PER_LOOK:
+                return seen
+
+    def _look_at_leases(self, pulse: Pulse, before: set[Any]) -> set[Any]:
+        """Tell whose lease has run out since the look before, and answer all that have."""
+        expired = set(pulse.read(partial(_rows, statements.EXPIRED, now=self._clock())))
+        for owner, conversation_id, _ in expired - before:
+            self._tell(Topic(owner, conversation_id), None)
+            self._tell(Topic(owner, None), None)
+        return expired
+
+    def _tell(self, topic: Topic, news: News | None) -> None:
+        for tell in tuple(self._subscribers.get(topic, ())):
+            tell(news)
+
+
+def _rows(statement: Any, transaction: Transaction, **parameters: Any) -> list[Any]:
+    return transaction.rows(statement, **parameters)

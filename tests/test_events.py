@@ -1,0 +1,344 @@
+"""Events: whoever follows is told, by whatever process it was changed, and ends up with what a fresh reader sees."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sessionstore import AsyncStore, Mirror, Store, errors
+from sessionstore.following import CHANGES_PER_EVENT
+from sessionstore.reads import Reads
+from tests.conftest import TOKEN, Clock, reply, user
+
+
+@pytest.fixture(autouse=True)
+def conversation(store: Store) -> None:
+    store.create("c", messages=[user("hi", "m")])
+
+
+@pytest.fixture
+def elsewhere(url: str, clock: Clock) -> Iterator[Store]:
+    """Another store on the same file: nothing in memory is shared with the first, as with another process."""
+    with Store.open(url, clock=clock) as opened:
+        yield opened
+
+
+def shown(mirror: Mirror) -> list[tuple[str, Any, str]]:
+    return [(message.id, message.content, message.status) for message in mirror.messages]
+
+
+def follow(mirror: Mirror, events: Any) -> Mirror:
+    """Take events until everything that had happened by now has been shown."""
+    while True:
+        changes = next(events)
+        mirror.apply(changes)
+        if changes.next is None:
+            return mirror
+
+
+def test_the_first_event_is_the_state_as_it_is(store: Store) -> None:
+    with store.events("c") as events:
+        first = next(events)
+        assert (first.reset, first.next, [message.id for message in first.messages]) == (True, None, ["m"])
+        assert first.conversation == store.get("c")
+
+
+def test_e1_an_event_between_connecting_and_the_first_read_is_not_lost(store: Store) -> None:
+    with store.events("c") as events:
+        store.append("c", [user("between", "b")])
+        mirror = follow(Mirror(), events)
+        assert [message.id for message in mirror.messages] == ["m", "b"]
+        store.append("c", [user("after", "a")])
+        assert [message.id for message in next(events).messages] == ["a"]
+
+
+def test_a_growing_reply_is_one_row_and_ends_interrupted_with_its_turn(store: Store) -> None:
+    with store.events("c") as events:
+        mirror = follow(Mirror(), events)
+        store.acquire("c", "worker", token=TOKEN)
+        for text in ("a", "ab", "abc"):
+            store.put("c", reply(text, "r", status="partial"), token=TOKEN)
+        store.release("c", token=TOKEN)
+        while not (mirror.conversation and mirror.conversation.last_generation):
+            follow(mirror, events)
+        assert shown(mirror) == [("m", "hi", "complete"), ("r", "abc", "interrupted")]
+
+
+def test_what_another_process_commits_is_told(store: Store, elsewhere: Store) -> None:
+    with store.events("c") as events:
+        next(events)
+        for n in range(5):
+            elsewhere.append("c", [user(n, f"e{n}")])
+            assert [message.id for message in next(events).messages] == [f"e{n}"]
+
+
+def test_only_the_conversation_that_is_followed_is_told(store: Store) -> None:
+    with store.events("c") as events:
+        next(events)
+        store.create("other", messages=[user("x", "x")])
+        store.append("c", [user("mine", "y")])
+        assert [message.id for message in next(events).messages] == ["y"]
+
+
+def test_e1_whoever_reconnects_after_10000_changes_is_right(store: Store, elsewhere: Store) -> None:
+    with store.events("c") as events:
+        mirror = follow(Mirror(), events)
+    for n in range(100):
+        elsewhere.append("c", [user(n, f"a{n}-{k}") for k in range(100)])
+    elsewhere.put("c", user("edited", "m"))
+    elsewhere.truncate("c", after_position=5, through_position=9_000)
+    before = mirror.since
+    with store.events("c", mirror.since) as events:
+        follow(mirror, events)
+        fresh = follow(Mirror(), store.events("c"))
+        assert shown(mirror) == shown(fresh)
+        assert mirror.since == fresh.since != before
+
+
+def test_e2_an_expired_lease_is_told_though_nobody_comes(store: Store, clock: Clock) -> None:
+    store.acquire("c", "worker", token=TOKEN)
+    with store.events("c") as events:
+        first = next(events).conversation.generation
+        assert first is not None
+        assert not first.expired
+        clock.advance(31_000)
+        told = next(events)
+        assert (told.messages, told.since) == ([], store.get("c").tag)
+        assert told.conversation.generation is not None
+        assert told.conversation.generation.expired
+
+
+def test_a_lease_that_lives_again_is_told(store: Store, clock: Clock) -> None:
+    store.acquire("c", "worker", token=TOKEN)
+    clock.advance(31_000)
+    before = store.get("c")
+    with store.events("c") as events:
+        next(events)
+        renewed = store.renew("c", token=TOKEN).value
+        told = next(events).conversation
+        assert told.generation is not None
+        assert not told.generation.expired
+        assert told.version == before.version + 1 == renewed.conversation.version
+    store.renew("c", token=TOKEN)
+    assert store.get("c").version == told.version
+
+
+def test_a_save_that_revives_takes_one_version(store: Store, clock: Clock) -> None:
+    store.acquire("c", "worker", token=TOKEN)
+    clock.advance(31_000)
+    before = store.get("c").version
+    saved = store.put("c", reply("late", "r"), token=TOKEN).value.message
+    assert saved.version == store.get("c").version == before + 1
+
+
+def test_e3_a_deletion_ends_the_events(store: Store) -> None:
+    with store.events("c") as events:
+        tag = next(events).since
+        store.delete("c")
+        assert list(events) == []
+    with pytest.raises(errors.ConversationDeleted):
+        next(store.events("c", tag))
+    store.create("c", messages=[user("new", "n")], recreate=tag.incarnation)
+    with pytest.raises(errors.ConversationDeleted):
+        next(store.events("c", tag, incarnation=tag.incarnation))
+    again = next(store.events("c", tag))
+    assert (again.reset, [message.id for message in again.messages]) == (True, ["n"])
+
+
+def test_e3_a_new_life_is_not_followed_by_who_followed_the_old_one(store: Store, elsewhere: Store) -> None:
+    with store.events("c") as events:
+        tag = next(events).since
+        elsewhere.delete("c")
+        elsewhere.create("c", recreate=tag.incarnation)
+        assert list(events) == []
+
+
+def test_an_unknown_conversation_has_no_events(store: Store) -> None:
+    with pytest.raises(errors.ConversationNotFound):
+        next(store.events("unknown"))
+    with pytest.raises(errors.InvalidInput):
+        next(store.events("not/an/id"))
+
+
+def test_e4_a_large_change_comes_in_pages(store: Store) -> None:
+    store.append("c", [user(n) for n in range(500)])
+    with store.events("c") as events:
+        first = [next(events) for _ in range(6)]
+        assert [page.reset for page in first] == [True] + [False] * 5
+        assert max(len(page.messages) for page in first) == CHANGES_PER_EVENT
+        assert [page.next is None for page in first] == [False] * 5 + [True]
+        store.truncate("c", after_position=0, through_position=500)
+        gone = [next(events) for _ in range(5)]
+        assert sum(len(page.messages) for page in gone) == 500
+        assert {message.status for page in gone for message in page.messages} == {"deleted"}
+
+
+def test_a_reader_who_breaks_off_in_the_middle_of_pages_loses_nothing(store: Store) -> None:
+    store.append("c", [user(n, f"x{n}") for n in range(250)])
+    mirror = Mirror()
+    with store.events("c") as events:
+        mirror.apply(next(events))
+        mirror.apply(next(events))
+    store.truncate("c", after_position=10, through_position=150)
+    follow(mirror, store.events("c", mirror.since))
+    assert shown(mirror) == shown(follow(Mirror(), store.events("c")))
+
+
+def test_the_list_is_followed_with_its_tombstones(store: Store, clock: Clock) -> None:
+    with store.list_events() as events:
+        first = next(events)
+        assert (first.reset, [found.id for found in first.conversations], first.deleted) == (True, ["c"], [])
+        store.create("d")
+        made = next(events)
+        assert (made.reset, [found.id for found in made.conversations]) == (False, ["d"])
+        life = store.get("d").incarnation
+        store.delete("d")
+        gone = next(events)
+        assert [(one.id, one.incarnation) for one in gone.deleted] == [("d", life)]
+        store.acquire("c", "worker")
+        assert [found.generation is not None for found in next(events).conversations] == [True]
+        clock.advance(31_000)
+        (expired,) = next(events).conversations
+        assert expired.generation is not None
+        assert expired.generation.expired
+    again = next(store.list_events(gone.change))
+    assert [found.id for found in again.conversations] == ["c"]
+
+
+def test_what_moved_in_the_list_meanwhile(store: Store) -> None:
+    page = store.conversations()
+    assert store.list_changes(page.change).conversations == []
+    for n in range(5):
+        store.create(f"n{n}")
+    store.delete("n0")
+    first = store.list_changes(page.change, limit=3)
+    assert ([found.id for found in first.conversations], first.more, first.reset) == (["n1", "n2", "n3"], True, False)
+    rest = store.list_changes(first.change, limit=3)
+    assert ([found.id for found in rest.conversations], [gone.id for gone in rest.deleted]) == (["n4"], ["n0"])
+    assert (rest.more, rest.change) == (False, store.conversations().change)
+    ahead = store.list_changes(rest.change + 1)
+    assert (ahead.reset, ahead.deleted, len(ahead.conversations)) == (True, [], 5)
+    with pytest.raises(errors.InvalidInput):
+        store.list_changes(-1)
+
+
+def test_e5_every_last_state_is_seen_of_what_two_stores_write_at_once(store: Store, elsewhere: Store) -> None:
+    def write(writing: Store, name: str) -> None:
+        for n in range(30):
+            writing.create(f"{name}{n % 7}") if n < 7 else writing.label(f"{name}{n % 7}", title=f"{n}")
+
+    writers = [threading.Thread(target=write, args=(at, f"{k}-")) for k, at in enumerate([store, elsewhere] * 4)]
+    with store.list_events() as events:
+        seen: dict[str, int] = {found.id: found.version for found in next(events).conversations}
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        last = {found.id: found.version for found in store.conversations(limit=1000).items}
+        while seen != last:
+            seen.update({found.id: found.version for found in next(events).conversations})
+
+
+def test_events_end_when_they_are_closed_in_another_thread(plain: Store) -> None:
+    plain.create("d")
+    events = plain.events("d")
+    next(events)
+    closing = threading.Timer(0.05, events.close)
+    closing.start()
+    assert list(events) == []
+    closing.join()
+
+
+def test_events_say_that_the_store_was_closed(url: str, clock: Clock) -> None:
+    with Store.open(url, clock=clock) as opened:
+        events = opened.events("c")
+        next(events)
+        closing = threading.Timer(0.05, opened.close)
+        closing.start()
+        with pytest.raises(errors.Closed):
+            next(events)
+        closing.join()
+        assert opened.watch._thread is None
+
+
+def test_waiting_has_a_limit_if_you_want_one(plain: Store) -> None:
+    with plain.events("c") as events:
+        assert events.wait() is not None
+        assert events.wait(0.01) is None
+
+
+def test_nobody_watches_once_nobody_follows(plain: Store) -> None:
+    with plain.events("c") as events:
+        next(events)
+        thread = plain.watch._thread
+        assert thread is not None
+    thread.join(10)
+    assert not thread.is_alive()
+    with plain.events("c") as events:
+        next(events)
+        plain.append("c", [user("again", "g")])
+        assert [message.id for message in next(events).messages] == ["g"]
+
+
+def test_what_a_hundred_follow_is_read_once(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[Any] = []
+    changes = Reads.changes
+
+    def counted(self: Reads, *args: Any, **kwargs: Any) -> Any:
+        reads.append(args)
+        return changes(self, *args, **kwargs)
+
+    monkeypatch.setattr(Reads, "changes", counted)
+
+    async def main() -> None:
+        async with await AsyncStore.open(url, clock=clock) as store:
+            followers = [store.events("c") for _ in range(100)]
+            assert len({(await anext(one)).since for one in followers}) == 1
+            connected = len(reads)
+            waiting = [asyncio.ensure_future(anext(one)) for one in followers]
+            await asyncio.sleep(0)
+            await store.append("c", [user("news", "n")])
+            told = await asyncio.gather(*waiting)
+            assert {id(one) for one in told} == {id(told[0])}
+            # Once when the first of them began to wait, once or twice for the news.
+            assert len(reads) - connected <= 3
+            for one in followers:
+                await one.aclose()
+            assert store._channels == {}
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_follower_leaves_the_others_alone(url: str, clock: Clock) -> None:
+    async def main() -> None:
+        async with await AsyncStore.open(url, clock=clock) as store:
+            first, second = store.events("c"), store.events("c")
+            await anext(first)
+            await anext(second)
+            gone, stays = asyncio.ensure_future(anext(first)), asyncio.ensure_future(anext(second))
+            await asyncio.sleep(0.05)
+            gone.cancel()
+            await store.append("c", [user("news", "n")])
+            assert [message.id for message in (await stays).messages] == ["n"]
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+            await second.aclose()
+            assert store._channels == {}
+
+    asyncio.run(main())
+
+
+def test_followers_of_a_closed_store_are_told(url: str, clock: Clock) -> None:
+    async def main() -> None:
+        store = await AsyncStore.open(url, clock=clock)
+        events = store.events("c")
+        await anext(events)
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.05)
+        await store.close()
+        with pytest.raises(errors.Closed):
+            await waiting
+
+    asyncio.run(main())
