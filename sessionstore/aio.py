@@ -69,6 +69,7 @@ class AsyncStore:
         )
         self._patience: dict[asyncio.AbstractEventLoop, Patience] = {}
         self._channels: Channels = {}
+        self._following_ended = False
         self._another_loop, self._preparations = threading.Lock(), 0
         # Apart, so that no read waits behind writes that are large to prepare.
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
@@ -125,31 +126,55 @@ class AsyncStore:
 
     def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> AsyncGenerator[Changes]:
         """See `Store.events`. What many follow on one event loop is read once for all of them."""
-        return self._follow(FollowedConversation(self.store.owner, self.limits, id, since, incarnation))
+        return self._events(FollowedConversation(self.store.owner, self.limits, id, since, incarnation))
 
     def list_events(self, since: int | None = None) -> AsyncGenerator[ListChanges]:
         """See `Store.list_events`."""
-        return self._follow(FollowedList(self.store.owner, self.limits, since))
+        return self._events(FollowedList(self.store.owner, self.limits, since))
 
-    async def _follow(self, followed: Followed[Any, V]) -> AsyncGenerator[V]:
-        channel, seen, begun = self._join(followed), followed.start, False
+    async def _events(self, followed: Followed[Any, V]) -> AsyncGenerator[V]:
+        events, begun = self.follow(followed, _unchanged), False
         try:
-            while True:
-                value, seen = await channel.after(seen)
+            async for event in events:
+                yield event
                 begun = True
-                yield value
         except ConversationDeleted:
             if not begun:
                 raise
         finally:
+            await events.aclose()
+
+    async def follow(self, followed: Followed[Any, V], render: Callable[[V], T]) -> AsyncGenerator[T]:
+        """What `render` makes of each event, once for all who follow the same thing with the same function, in a thread.
+
+        Raises `ConversationDeleted` at the end.
+        """
+        channel, seen = self._join(followed, render), followed.start
+        try:
+            while True:
+                value, seen = await channel.after(seen)
+                yield value
+        finally:
             self._leave(followed.topic, channel)
 
-    def _join(self, followed: Followed[Any, V]) -> Channel[Any, V]:
-        key = (asyncio.get_running_loop(), followed.topic)
+    def end_events(self) -> None:
+        """End all events, before the store is closed: whoever follows is told `Closed`. On the followers' event loop."""
+        self._following_ended = True
+        for channel in self._channels.values():
+            channel.end()
+
+    def _join(self, followed: Followed[Any, V], render: Callable[[V], T]) -> Channel[Any, T]:
+        if self._closed or self._following_ended:
+            raise Closed
+        key = (asyncio.get_running_loop(), followed.topic, render)
         with self._another_loop:
             channel = self._channels.get(key)
             if channel is None:
-                look = functools.partial(followed.look, self.store)
+
+                def look(seen: Any) -> tuple[T, Any] | None:
+                    found = followed.look(self.store, seen)
+                    return None if found is None else (render(found[0]), found[1])
+
                 channel = Channel(lambda seen: self.run(functools.partial(look, seen), reading=True))
                 self._channels[key] = channel
                 self.store.watch.subscribe(followed.topic, channel.tell)
@@ -213,6 +238,10 @@ class AsyncStore:
             raise Closed
         future: Any = self._submitting.transact(id, change, **options)
         return await future  # type: ignore[no-any-return]
+
+
+def _unchanged(event: T) -> T:
+    return event
 
 
 def heavy(args: Sequence[Any], named: Mapping[str, Any]) -> bool:

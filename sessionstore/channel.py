@@ -5,7 +5,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
-from sessionstore.errors import SessionStoreError
+from sessionstore.errors import Closed, SessionStoreError
 from sessionstore.watch import News
 
 S = TypeVar("S")
@@ -20,17 +20,25 @@ class Channel(Generic[S, V]):
         self._waiting: dict[S, list[asyncio.Future[tuple[V, S]]]] = {}
         self._looking: dict[S, bool] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._told = False
+        self._told = self._ended = False
         self.followers = 0
 
     async def after(self, seen: S) -> tuple[V, S]:
         """What comes after that state, and the state then; at once, if it is there already."""
+        if self._ended:
+            raise Closed
         waiter: asyncio.Future[tuple[V, S]] = self._loop.create_future()
         waiting = self._waiting.setdefault(seen, [])
         waiting.append(waiter)
         if len(waiting) == 1:
             self._look_after(seen)
         return await waiter
+
+    def end(self) -> None:
+        """Tell everybody that it is over, also those who come later."""
+        self._ended = True
+        for seen in list(self._waiting):
+            self._fail(seen, Closed())
 
     def tell(self, _: News | None) -> None:
         """There may be news. From any thread."""
@@ -89,4 +97,4 @@ class Channel(Generic[S, V]):
                 waiter.set_exception(copy.copy(error) if isinstance(error, SessionStoreError) else error)
 
 
-Channels = dict[tuple[asyncio.AbstractEventLoop, Any], Channel[Any, Any]]
+Channels = dict[tuple[asyncio.AbstractEventLoop, Any, Any], Channel[Any, Any]]

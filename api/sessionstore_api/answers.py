@@ -75,12 +75,24 @@ class MessageBody(Body, frozen=True, kw_only=True):
     updated_at: Moment
 
 
+class TombstoneBody(Body, frozen=True, kw_only=True):
+    """A conversation that was deleted."""
+
+    id: Id
+    incarnation: Number
+
+
 class ConversationsPage(Body, frozen=True, kw_only=True):
-    """Conversations, the latest change first, and the newest change as of the page."""
+    """Conversations, the latest change first, and the newest change as of the first page.
+
+    What moved since a change: the oldest change first, with what was deleted. `change` is then the one that you know now.
+    """
 
     data: list[ConversationBody]
     next_cursor: str | None
     change: int
+    deleted: Annotated[list[TombstoneBody], doc("With since_change only")] | UnsetType = UNSET
+    reset: Annotated[bool, doc("With since_change only. Forget what you know: this begins the whole list")] | UnsetType = UNSET
 
 
 class MessagesPage(Body, frozen=True, kw_only=True):

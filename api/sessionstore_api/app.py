@@ -13,7 +13,7 @@ from starlette.routing import Route
 from sessionstore import AsyncStore, errors
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
-from sessionstore_api import answers, conversations, feed, inputs, leases, messages, problems, requests, saves, service
+from sessionstore_api import answers, conversations, events, feed, inputs, leases, messages, problems, requests, saves, service
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
@@ -31,6 +31,7 @@ MESSAGES = CONVERSATION + "/messages"
 MESSAGE = MESSAGES + MESSAGE_ID
 LEASE = CONVERSATION + "/lease"
 INPUTS = CONVERSATION + "/inputs"
+EVENTS = "text/event-stream"
 
 # fmt: off
 OPERATIONS = [
@@ -93,6 +94,10 @@ OPERATIONS = [
               answers={200: answers.ChangesAnswer}, errors=LIFE, headers=("Incarnation",)),
     Operation(method="GET", path=CONVERSATION + "/generations", handler=feed.list_generations, query=requests.PageQuery,
               answers={200: answers.TurnsPage}, errors=LIFE, headers=("Incarnation",)),
+    Operation(method="GET", path=CONVERSATION + "/events", handler=events.follow_conversation, query=requests.StateQuery,
+              answers={200: EVENTS}, errors=LIFE, headers=("Incarnation", "Last-Event-ID")),
+    Operation(method="GET", path="/v1/events", handler=events.follow_list, query=requests.ChangeQuery,
+              answers={200: EVENTS}, headers=("Last-Event-ID",)),
     Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
               answers={200: answers.SavesAnswer}),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),

@@ -55,6 +55,16 @@ class Call(Generic[B, Q]):
         return str(self._incoming.path_params["conversation_id"])
 
     @property
+    def head(self) -> bool:
+        """Whether only the headers are wanted."""
+        return self._incoming.method == "HEAD"
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The last event that a reader had who reconnects."""
+        return self._incoming.single_header("Last-Event-ID")
+
+    @property
     def message_id(self) -> str:
         """The message's id in the path."""
         return str(self._incoming.path_params["message_id"])

@@ -4,9 +4,11 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from sessionstore.errors import InvalidInput
 from sessionstore.model import Conversation
 from sessionstore_api.answers import ConversationAnswer, ConversationMessages, ConversationsPage, TruncatedAnswer
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
+from sessionstore_api.feed import moved_page
 from sessionstore_api.rendering import conversation_body, message_bodies
 from sessionstore_api.requests import (
     ConversationsCursor,
@@ -15,6 +17,7 @@ from sessionstore_api.requests import (
     DeleteQuery,
     ForkConversation,
     LabelConversation,
+    MovedCursor,
     NoQuery,
     TruncateConversation,
 )
@@ -42,9 +45,12 @@ async def create_conversation(call: Call[CreateConversation, NoQuery]) -> Respon
 async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     """List conversations, the latest change first.
 
-    A conversation that changes while you page moves to the front: `change` is the newest change as of the first page.
+    A conversation that changes while you page moves to the front: `change` is the newest change as of the first page, and
+    `since_change` lists what has moved since then.
     """
     query = call.query
+    if query.since_change is not None:
+        return await _list_moved(call, query.since_change)
     cursor = None if query.cursor is None else decode_cursor(query.cursor, ConversationsCursor)
     before = None if cursor is None else cursor.before
     page = await call.store.conversations(
@@ -55,6 +61,14 @@ async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     change = page.change if cursor is None else cursor.change
     following = None if page.next is None else ConversationsCursor(page.next, change)
     return answer(200, ConversationsPage(data=data, next_cursor=encode_cursor(following), change=change))
+
+
+async def _list_moved(call: Call[None, ConversationsQuery], since: int) -> Response:
+    query = call.query
+    if (query.generating, query.parent_id, query.q) != (None, None, None):
+        raise InvalidInput(reason="What moved is told of all conversations, or of none", path="?since_change")
+    known = since if query.cursor is None else decode_cursor(query.cursor, MovedCursor).change
+    return answer(200, moved_page(await call.store.list_changes(known, limit=query.limit)))
 
 
 async def get_conversation(call: Call[None, NoQuery]) -> Response:

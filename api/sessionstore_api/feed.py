@@ -3,11 +3,11 @@
 from starlette.responses import Response
 
 from sessionstore.errors import Malformed
-from sessionstore.model import Place, Tag, Turn
-from sessionstore_api.answers import ChangesAnswer, TurnBody, TurnsPage
+from sessionstore.model import Changes, ListChanges, Place, Tag, Turn
+from sessionstore_api.answers import ChangesAnswer, ConversationsPage, TombstoneBody, TurnBody, TurnsPage
 from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
 from sessionstore_api.rendering import conversation_body, message_bodies, moment, raw
-from sessionstore_api.requests import ChangesCursor, ChangesQuery, PageQuery, TurnsCursor
+from sessionstore_api.requests import ChangesCursor, ChangesQuery, MovedCursor, PageQuery, TurnsCursor
 
 
 async def list_changes(call: Call[None, ChangesQuery]) -> Response:
@@ -16,17 +16,33 @@ async def list_changes(call: Call[None, ChangesQuery]) -> Response:
     if query.cursor is not None:
         cursor = decode_cursor(query.cursor, ChangesCursor)
         place, incarnation = Place(cursor.version, cursor.row), call.life_of_cursor(cursor.incarnation)
-    found = await call.store.changes(call.id, _since(query.since), next=place, limit=query.limit, incarnation=incarnation)
-    ended = found.conversation.incarnation
-    following = None if found.next is None else ChangesCursor(ended, found.next.version, found.next.row)
-    content = ChangesAnswer(
+    since = state_of(query.since, "?since")
+    found = await call.store.changes(call.id, since, next=place, limit=query.limit, incarnation=incarnation)
+    return answer(200, changes_answer(found), tag=found.conversation.tag)
+
+
+def changes_answer(found: Changes) -> ChangesAnswer:
+    """Changes as they are sent."""
+    life = found.conversation.incarnation
+    following = None if found.next is None else ChangesCursor(life, found.next.version, found.next.row)
+    return ChangesAnswer(
         conversation=conversation_body(found.conversation),
         messages=message_bodies(found.messages),
         reset=found.reset,
         next_since=str(found.since),
         next_cursor=encode_cursor(following),
     )
-    return answer(200, content, tag=found.conversation.tag)
+
+
+def moved_page(found: ListChanges) -> ConversationsPage:
+    """Changes of the list as they are sent."""
+    return ConversationsPage(
+        data=[conversation_body(conversation) for conversation in found.conversations],
+        deleted=[TombstoneBody(id=gone.id, incarnation=gone.incarnation) for gone in found.deleted],
+        next_cursor=encode_cursor(MovedCursor(found.change)) if found.more else None,
+        change=found.change,
+        reset=found.reset,
+    )
 
 
 async def list_generations(call: Call[None, PageQuery]) -> Response:
@@ -42,12 +58,13 @@ async def list_generations(call: Call[None, PageQuery]) -> Response:
     return answer(200, TurnsPage(data=[_turn_body(turn) for turn in page.items], next_cursor=encode_cursor(following)))
 
 
-def _since(text: str | None) -> Tag | None:
+def state_of(text: str | None, path: str) -> Tag | None:
+    """The state that a text names, if there is one. Raises `Malformed`."""
     if text is None:
         return None
     tag = Tag.parse(text)
     if tag is None:
-        raise Malformed(reason="Expected a state like 12-7", path="?since")
+        raise Malformed(reason="Expected a state like 12-7", path=path)
     return tag
 
 

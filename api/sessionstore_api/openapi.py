@@ -19,6 +19,7 @@ HEADERS = {
     "Lease-Token": ("The token of your turn", {"type": "string", **TOKEN_SCHEMA}),
     "Incarnation": ("The life of the conversation that you mean; another one is 410", {"type": "integer", "minimum": 1}),
     "If-Match": ("The ETag that you have seen, or *; another state is 412", {"type": "string", "pattern": '^(\\*|"[^"]*")$'}),
+    "Last-Event-ID": ("The id of the last event that you had", {"type": "string"}),
     "If-None-Match": ("*: create, never replace", {"type": "string", "enum": ["*"]}),
 }
 RETRY_AFTER = {"Retry-After": {"description": "Seconds until it may be worth to try again", "schema": {"type": "string"}}}

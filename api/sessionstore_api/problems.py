@@ -50,7 +50,14 @@ class UnsupportedMediaType(SessionStoreError):
     expected: str
 
 
-STATUS[UnsupportedMediaType] = 415
+class SlowReader(SessionStoreError):
+    """Events were not read for too long. Reconnect with the last one that you had: nothing is lost."""
+
+    code = "slow-reader"
+    retryable = True
+
+
+STATUS |= {UnsupportedMediaType: 415, SlowReader: 503}
 
 
 def status_of(kind: type[SessionStoreError]) -> int:

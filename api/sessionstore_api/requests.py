@@ -185,6 +185,19 @@ class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
     generating: Annotated[bool, doc("Only those with a live lease, or only those without")] | None = None
     parent_id: Id | None = None
     q: Annotated[str, doc("A part of the title or id, in any case", maxLength=1000)] | None = None
+    since_change: Annotated[int, doc("What has moved since that `change`; takes no filter", minimum=0)] | None = None
+
+
+class ChangeQuery(Request, frozen=True, kw_only=True):
+    """From where on."""
+
+    since_change: Annotated[int, doc("The `change` of a list, or of an event, that you know", minimum=0)] | None = None
+
+
+class StateQuery(Request, frozen=True, kw_only=True):
+    """From where on."""
+
+    since: Annotated[str, doc("The state that you know: an ETag without quotes, or next_since")] | None = None
 
 
 class MessagesQuery(PageQuery, frozen=True, kw_only=True):
@@ -219,6 +232,12 @@ class ConversationsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_u
     """Where the next page begins, and the newest change as of the first one."""
 
     before: Known
+    change: Known
+
+
+class MovedCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """From which change on the next page of what moved goes."""
+
     change: Known
 
 

@@ -12,6 +12,7 @@ from sessionstore_api.requests import NoQuery
 CAPABILITIES = [
     "changes_v1",
     "closed_range_truncate_v1",
+    "events_v1",
     "fenced_lease_v1",
     "idempotent_conversation_create_v1",
     "idempotent_finish_v1",

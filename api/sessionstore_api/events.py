@@ -1,0 +1,96 @@
+"""Handlers of events: one conversation, or the list of them, for as long as the client likes (server-sent events).
+
+Each event has the state as it is then, so a reader who is slow, or was away, misses nothing that a fresh reader sees.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+
+import msgspec
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import Response
+
+from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError, Unavailable
+from sessionstore.following import FollowedConversation, FollowedList
+from sessionstore.model import Changes, ListChanges
+from sessionstore_api.calls import Call
+from sessionstore_api.feed import changes_answer, moved_page, state_of
+from sessionstore_api.problems import SlowReader, problem_of
+from sessionstore_api.requests import ChangeQuery, StateQuery
+
+# It logs what it sends, and that is nobody's business.
+logging.getLogger("sse_starlette").setLevel(logging.INFO)
+PING_SECONDS = 15
+SLOW_SECONDS = 10
+STOPPING_SECONDS = 2
+RETRY_MS = 1_000
+LONGEST_CHANGE = 18
+
+
+async def follow_conversation(call: Call[None, StateQuery]) -> Response:
+    """Follow a conversation: `changes` with its state as it is now, then whenever it changes; `deleted` at the end.
+
+    Reconnect with Last-Event-ID, or `since`, and the first event has only what changed meanwhile. `closed` says why the server
+    ends the stream while the conversation lives.
+    """
+    since = state_of(call.last_event_id, "Last-Event-ID") or state_of(call.query.since, "?since")
+    followed = FollowedConversation(call.store.store.owner, call.store.limits, call.id, since, call.incarnation)
+    return await _stream(call, call.store.follow(followed, _changes_event))
+
+
+async def follow_list(call: Call[None, ChangeQuery]) -> Response:
+    """Follow the list of conversations: `conversations` with those that changed, and the ids of those that were deleted.
+
+    Reconnect with Last-Event-ID, or with the `change` of a list as `since_change`; without, the whole list comes first.
+    """
+    told = call.last_event_id
+    if told is not None and not (told.isascii() and told.isdigit() and len(told) <= LONGEST_CHANGE):
+        raise Malformed(reason="Expected a change like 17", path="Last-Event-ID")
+    since = call.query.since_change if told is None else int(told)
+    followed = FollowedList(call.store.store.owner, call.store.limits, since)
+    return await _stream(call, call.store.follow(followed, _list_event))
+
+
+async def _stream(call: Call[None, StateQuery] | Call[None, ChangeQuery], events: AsyncGenerator[bytes]) -> Response:
+    # What is wrong with the call shows now, while it can still be answered with a status.
+    first = await anext(events)
+    if call.head:
+        await events.aclose()
+    return EventSourceResponse(_body(first, events), ping=PING_SECONDS, sep="\n", shutdown_grace_period=STOPPING_SECONDS)
+
+
+async def _body(first: bytes, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    clock = asyncio.get_running_loop().time
+    try:
+        yield first
+        async for event in events:
+            began = clock()
+            yield event
+            if clock() - began > SLOW_SECONDS:
+                yield _last_event("closed", SlowReader())
+                return
+    except ConversationDeleted as error:
+        yield _last_event("deleted", error)
+    except Unavailable as error:
+        yield _last_event("closed", error)
+    finally:
+        await events.aclose()
+
+
+def _changes_event(changes: Changes) -> bytes:
+    return _event("changes", changes_answer(changes), str(changes.since))
+
+
+def _list_event(changes: ListChanges) -> bytes:
+    return _event("conversations", moved_page(changes), str(changes.change))
+
+
+def _event(kind: str, body: msgspec.Struct, id: str) -> bytes:
+    data = msgspec.json.encode(body).decode()
+    return ServerSentEvent(data, event=kind, id=id, retry=RETRY_MS, sep="\n").encode()
+
+
+def _last_event(kind: str, error: SessionStoreError) -> bytes:
+    data = msgspec.json.encode(problem_of(error)).decode()
+    return ServerSentEvent(data, event=kind, sep="\n").encode()
