@@ -69,6 +69,10 @@ class Served:
         assert answered.status < 300, text
         return json.loads(text)
 
+    def reconnect(self) -> None:
+        """After a rest in which the server has closed the connection."""
+        self._connection.close()
+
     def load(self, path: str, clients: int, seconds: float) -> dict[str, Any]:
         """What wrk measures, and the server's processor time for each request."""
         before = cpu_seconds(self.pid)

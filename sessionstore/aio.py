@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from sessionstore.aioturn import AsyncLiveTurn
 from sessionstore.channel import Channel, Channels
 from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
@@ -15,7 +16,8 @@ from sessionstore.errors import Busy, Closed, ConversationDeleted
 from sessionstore.following import Followed, FollowedConversation, FollowedList
 from sessionstore.items import Keys, Lane, Patience
 from sessionstore.limits import Limits
-from sessionstore.model import Answer, Changes, ListChanges, Tag
+from sessionstore.liveturn import Alarm
+from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag
 from sessionstore.store import Store
 from sessionstore.transaction import Transaction
 from sessionstore.watch import Topic
@@ -156,6 +158,29 @@ class AsyncStore:
                 yield value
         finally:
             self._leave(followed.topic, channel)
+
+    def generate(
+        self,
+        id: str,
+        holder: str,
+        *,
+        messages: Sequence[Draft] = (),
+        if_busy: IfBusy = "reject",
+        ttl_ms: int | None = None,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> AsyncLiveTurn:
+        """A turn, from its first message to its last, for `async with`; see `Store.generate`."""
+        ttl = self.limits.ttl_or_default(ttl_ms)
+        return AsyncLiveTurn(
+            self, self.store, id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy,
+            incarnation=incarnation, if_match=if_match,
+        )  # fmt: skip
+
+    def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
+        """See `Store.heed`."""
+        return self.store.heed(id, generation, alarm)
 
     def end_events(self) -> None:
         """End all events, before the store is closed: whoever follows is told `Closed`. On the followers' event loop."""

@@ -275,7 +275,7 @@ TURNS = (
 
 # What is followed: who has changed, whose lease has run out, and the list since a change, tombstones with it.
 NEWS = (
-    select(c.owner, c.id, c.change, c.generation, c.interrupt_requested_at)
+    select(c.owner, c.id, c.change, c.generation, c.interrupt_requested_at, c.queued_count)
     .where(c.change > b("after"))
     .order_by(c.change)
     .limit(b("count"))

@@ -27,25 +27,19 @@ from sessionstore.dialect import Synchronous
 from sessionstore.door import Carry, Door
 from sessionstore.drafts import Draft, Save, prepare_all, size_of
 from sessionstore.errors import SessionStoreError
-from sessionstore.events import Events
-from sessionstore.following import FollowedConversation, FollowedList
 from sessionstore.items import Lane
 from sessionstore.limits import Limits
+from sessionstore.live import Live
 from sessionstore.model import (
     Answer,
-    Changes,
     Children,
     Conversation,
     Created,
     IfMatch,
-    ListChanges,
     Message,
     Saved,
-    Tag,
     Truncated,
 )
-from sessionstore.turns import Turns
-from sessionstore.watch import Watch
 
 T = TypeVar("T")
 DEFAULT_LIMITS = Limits()
@@ -61,7 +55,7 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Store(Turns):
+class Store(Live):
     """A session store on one database. Use `Store.open`, and close it: it is a context manager."""
 
     def __init__(
@@ -73,7 +67,6 @@ class Store(Turns):
         carry: Carry | None = None,
     ) -> None:
         super().__init__(database, Door(carry or database.write, "", clock, limits), clock, limits)
-        self.watch = Watch(database, clock)
 
     @classmethod
     def open(
@@ -114,20 +107,6 @@ class Store(Turns):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-    def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> Events[Changes]:
-        """Follow a conversation: its state as it is now, then each change when it comes, until it is deleted.
-
-        Each event is as `changes` answers it: rows as they are now, and not a log. With `since` (the `since` of the last event
-        that you had) the first one has only what changed meanwhile; deleted and made anew, it is `reset`. Events of one moment
-        may come as one; a large one comes in pages, of which all but the last have a `next`. That a lease has run out is told
-        within a quarter of a second. Iterating raises `ConversationNotFound`, `ConversationDeleted`, and `Closed`.
-        """
-        return Events(self, self.watch, FollowedConversation(self.owner, self.limits, id, since, incarnation))
-
-    def list_events(self, since: int | None = None) -> Events[ListChanges]:
-        """Follow the list of conversations: what `list_changes` answers now, then each change when it comes."""
-        return Events(self, self.watch, FollowedList(self.owner, self.limits, since))
 
     def transact(
         self,

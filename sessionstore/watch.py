@@ -41,6 +41,7 @@ class News(NamedTuple):
     change: int
     generation: int | None
     interrupt_requested_at: int | None
+    queued_inputs: int
 
 
 Tell = Callable[[News | None], None]

@@ -47,6 +47,9 @@ class Awaited:
     def events(self, *args: Any, **kwargs: Any) -> "AwaitedEvents":
         return AwaitedEvents(self._store.events(*args, **kwargs), self._wait)
 
+    def generate(self, *args: Any, **kwargs: Any) -> "AwaitedTurn":
+        return AwaitedTurn(self._store.generate(*args, **kwargs), self._wait)
+
     def list_events(self, *args: Any, **kwargs: Any) -> "AwaitedEvents":
         return AwaitedEvents(self._store.list_events(*args, **kwargs), self._wait)
 
@@ -80,6 +83,40 @@ class AwaitedEvents:
 
     def __exit__(self, *_: object) -> None:
         self._wait(self._events.aclose())
+
+
+class AwaitedTurn:
+    """A turn of an AsyncStore, used like one of a Store."""
+
+    def __init__(self, turn: Any, wait: Callable[[Any], Any]) -> None:
+        self._turn, self._wait = turn, wait
+        self.stopped = AwaitedStop(turn, wait)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._turn, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+        return lambda *args, **kwargs: self._wait(found(*args, **kwargs))
+
+    def __enter__(self) -> "AwaitedTurn":
+        self._wait(self._turn.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._wait(self._turn.__aexit__(*error))
+
+
+class AwaitedStop:
+    """An asyncio event, waited for like one of threading."""
+
+    def __init__(self, turn: Any, wait: Callable[[Any], Any]) -> None:
+        self._turn, self._wait = turn, wait
+
+    def is_set(self) -> bool:
+        return bool(self._turn.stopped.is_set())
+
+    def wait(self, seconds: float) -> bool:
+        return bool(self._wait(asyncio.wait_for(self._turn.stopped.wait(), seconds)))
 
 
 @pytest.fixture(autouse=True)
