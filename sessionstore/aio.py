@@ -14,7 +14,7 @@ from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
 from sessionstore.errors import Busy, Closed, ConversationDeleted
 from sessionstore.following import Followed, FollowedConversation, FollowedList
-from sessionstore.items import Keys, Lane, Patience
+from sessionstore.items import Fold, Keys, Lane, Patience
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm
 from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag
@@ -101,9 +101,9 @@ class AsyncStore:
             future.cancel()
             raise
 
-    def _submit(self, change: Callable[[Transaction], Any], lane: Lane, keys: Keys, size: int) -> Any:
+    def _submit(self, change: Callable[[Transaction], Any], lane: Lane, keys: Keys, size: int, fold: Fold | None) -> Any:
         patience = self._patience_of(asyncio.get_running_loop())
-        item = self.store.database.submit(change, lane, keys, size)
+        item = self.store.database.submit(change, lane, keys, size, fold)
         patience.watch(item)
         return item.future
 

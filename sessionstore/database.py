@@ -18,7 +18,7 @@ from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, SQLite, Synchronous
 from sessionstore.errors import Busy, Closed, Nested, Unavailable
 from sessionstore.groups import Groups
-from sessionstore.items import Keys, Lane, LoopItem, ThreadItem
+from sessionstore.items import Fold, Keys, Lane, LoopItem, ThreadItem
 from sessionstore.model import Engine
 from sessionstore.pulse import Pulse
 from sessionstore.transaction import Statements, Transaction
@@ -53,12 +53,19 @@ class Database:
         self._closing = False
         _open.add(self)
 
-    def write(self, change: Callable[[Transaction], T], lane: Lane = Lane.GROUPED, keys: Keys = (), size: int = 0) -> T:
+    def write(
+        self,
+        change: Callable[[Transaction], T],
+        lane: Lane = Lane.GROUPED,
+        keys: Keys = (),
+        size: int = 0,
+        fold: Fold | None = None,
+    ) -> T:
         """Run `change` in one transaction under the write lock, commit, and answer what it returned.
 
         In this thread if nobody else writes, else in the writer's, with what others have waiting. `keys` are the conversations
-        whose order is kept, `size` is about how many bytes are written. Raises what `change` raises, `Busy`, `DiskFull` or
-        `StorageFailed` with nothing stored, and `OutcomeUnknown`.
+        whose order is kept, `size` is about how many bytes are written, `fold` says what makes the call needless. Raises what
+        `change` raises, `Busy`, `DiskFull` or `StorageFailed` with nothing stored, and `OutcomeUnknown`.
         """
         self._check_place()
         try:
@@ -73,12 +80,19 @@ class Database:
             # Once more, for an interrupt that came in there.
             self._writer.leave()
             raise
-        return self._groups.run(ThreadItem(change, lane, keys, size, self._timeout))  # type: ignore[no-any-return]
+        return self._groups.run(ThreadItem(change, lane, keys, size, self._timeout, fold))  # type: ignore[no-any-return]
 
-    def submit(self, change: Callable[[Transaction], T], lane: Lane = Lane.GROUPED, keys: Keys = (), size: int = 0) -> LoopItem:
+    def submit(
+        self,
+        change: Callable[[Transaction], T],
+        lane: Lane = Lane.GROUPED,
+        keys: Keys = (),
+        size: int = 0,
+        fold: Fold | None = None,
+    ) -> LoopItem:
         """Have the writer run `change`; its `future` is awaited on the running event loop."""
         self._check_place()
-        item = LoopItem(change, lane, keys, size, self._timeout)
+        item = LoopItem(change, lane, keys, size, self._timeout, fold)
         self._groups.join(item)
         return item
 

@@ -23,7 +23,7 @@ from sessionstore.errors import (
     PreconditionFailed,
     SessionStoreError,
 )
-from sessionstore.items import Keys, Lane
+from sessionstore.items import Fold, Keys, Lane
 from sessionstore.life import Life, Row, lease_of
 from sessionstore.limits import Limits
 from sessionstore.model import Answer, Created, IfMatch
@@ -39,8 +39,8 @@ L = TypeVar("L", GuardedConversation, UnguardedConversation)
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What a call names besides its change: the conversation, and what it believes about it.
 
-    `must_hold`: the call has a meaning only for the holder of the lease. `lane` and `size`: how it waits for the writer, and
-    about how many bytes it brings.
+    `must_hold`: the call has a meaning only for the holder of the lease. `lane`, `size` and `fold`: how it waits for the
+    writer, about how many bytes it brings, and what makes it needless.
     """
 
     id: str
@@ -50,12 +50,13 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     must_hold: bool = False
     lane: Lane = Lane.GROUPED
     size: int = 0
+    fold: Fold | None = None
 
 
 Passage = tuple[Call, Callable[[GuardedConversation], T], Repeat[T] | None]
 """A call with its change, and what knows its repeats."""
 
-Carry = Callable[[Callable[[Transaction], Any], Lane, Keys, int], Any]
+Carry = Callable[[Callable[[Transaction], Any], Lane, Keys, int, Fold | None], Any]
 """How a call comes to the writer: `Database.write`, which waits for it, or what answers something to be awaited."""
 
 
@@ -78,16 +79,16 @@ class Door:
         items = [self._item(call, GuardedConversation, change, repeat) for call, change, repeat in passages]
         keys, size = [call.id for call, _, _ in passages], sum(call.size for call, _, _ in passages)
         return self._carry(  # type: ignore[no-any-return]
-            lambda transaction: [transaction.attempt(item) for item in items], Lane.GROUPED, keys, size
+            lambda transaction: [transaction.attempt(item) for item in items], Lane.GROUPED, keys, size, None
         )
 
     def create(self, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
         """Create a conversation with its first messages; the same call again is answered with what it made."""
         item = partial(self._create, birth=birth, messages=messages)
-        return self._carry(item, Lane.GROUPED, (birth.id,), size_of(messages))  # type: ignore[no-any-return]
+        return self._carry(item, Lane.GROUPED, (birth.id,), size_of(messages), None)  # type: ignore[no-any-return]
 
     def _pass(self, call: Call, item: Callable[[Transaction], Answer[T]]) -> Answer[T]:
-        return self._carry(item, call.lane, (call.id,), call.size)  # type: ignore[no-any-return]
+        return self._carry(item, call.lane, (call.id,), call.size, call.fold)  # type: ignore[no-any-return]
 
     def _item(
         self, call: Call, kind: type[L], change: Callable[[L], T], repeat: Repeat[T] | None

@@ -1,14 +1,16 @@
 """What waits for the writer: calls, each with a deadline, each answered once."""
 
 import asyncio
+import copy
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum, auto
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
-from sessionstore.errors import Busy
+from sessionstore.errors import Busy, SessionStoreError
 
 Keys = Sequence[str]
 """The conversations of a call, whose order is kept."""
@@ -25,13 +27,31 @@ class Lane(Enum):
     """In line, in a transaction of its own: what may take long."""
 
 
+class Fold(NamedTuple):
+    """Says that a later call with the same key, next in its conversation, makes this one needless.
+
+    `superseded` makes the answer of this one out of the later one's.
+    """
+
+    key: Hashable
+    superseded: Callable[[Any], Any]
+
+
 class Item:
     """A call on its way to the writer: what it does, and what became of it."""
 
-    __slots__ = ("_begun", "bytes", "change", "deadline", "error", "keys", "lane", "result", "running")
+    __slots__ = ("_begun", "bytes", "change", "deadline", "error", "fold", "keys", "lane", "result", "running")
 
-    def __init__(self, change: Callable[[Any], Any], lane: Lane, keys: Keys, size: int, timeout: float) -> None:
-        self.change, self.lane, self.keys, self.bytes = change, lane, keys, size
+    def __init__(
+        self,
+        change: Callable[[Any], Any],
+        lane: Lane,
+        keys: Keys,
+        size: int,
+        timeout: float,
+        fold: Fold | None = None,
+    ) -> None:
+        self.change, self.lane, self.keys, self.bytes, self.fold = change, lane, keys, size, fold
         self.deadline = time.monotonic() + timeout
         self.result: Any = None
         self.error: BaseException | None = None
@@ -48,8 +68,8 @@ class ThreadItem(Item):
 
     __slots__ = ("_answered",)
 
-    def __init__(self, change: Callable[[Any], Any], lane: Lane, keys: Keys, size: int, timeout: float) -> None:
-        super().__init__(change, lane, keys, size, timeout)
+    def __init__(self, *call: Any) -> None:
+        super().__init__(*call)
         self._answered = threading.Lock()
         self._answered.acquire()
 
@@ -77,8 +97,8 @@ class LoopItem(Item):
 
     __slots__ = ("future", "loop")
 
-    def __init__(self, change: Callable[[Any], Any], lane: Lane, keys: Keys, size: int, timeout: float) -> None:
-        super().__init__(change, lane, keys, size, timeout)
+    def __init__(self, *call: Any) -> None:
+        super().__init__(*call)
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Any] = self.loop.create_future()
 
@@ -104,10 +124,59 @@ class LoopItem(Item):
             self.future.set_exception(Busy())
 
 
+class Latest(Item):
+    """Calls of which the newest makes the others needless: it alone is run, and all are answered."""
+
+    __slots__ = ("_wanted", "calls")
+
+    def __init__(self, calls: Sequence[Item]) -> None:
+        newest = calls[-1]
+        super().__init__(newest.change, newest.lane, newest.keys, sum(call.bytes for call in calls), 0, newest.fold)
+        self.calls, self._wanted = calls, list[Item]()
+        self.deadline = max(call.deadline for call in calls)
+
+    def begin(self) -> bool:
+        """See `Item`. The newest that is still wanted is the one that is run."""
+        self._wanted = [call for call in self.calls if call.begin()]
+        if self._wanted:
+            self.change = self._wanted[-1].change
+        return bool(self._wanted)
+
+    def spread(self) -> Sequence[Item]:
+        """Note in each of the calls what became of it, and answer them."""
+        for call in self.calls:
+            error, fold = self.error, call.fold
+            call.error = copy.copy(error) if isinstance(error, SessionStoreError) else error
+            newest = not self._wanted or call is self._wanted[-1]
+            call.result = self.result if error or newest or fold is None else fold.superseded(self.result)
+        return self.calls
+
+
+def folded(group: Sequence[Item]) -> list[Item]:
+    """The group with one item for those that follow each other in their conversation and of which the newest is enough."""
+    if not any(item.fold for item in group):
+        return list(group)
+    kept: list[Item] = []
+    last: dict[str, int] = {}
+    for item in group:
+        place = last.get(item.keys[0])
+        before = None if place is None else kept[place].fold
+        if place is not None and before and item.fold and before.key == item.fold.key:
+            kept[place] = Latest([*_calls(kept[place]), *_calls(item)])
+            continue
+        last.update(dict.fromkeys(item.keys, len(kept)))
+        kept.append(item)
+    return kept
+
+
+def _calls(item: Item) -> Sequence[Item]:
+    return item.calls if isinstance(item, Latest) else [item]
+
+
 def answer(items: Iterable[Item]) -> None:
     """Tell everybody who waits: threads one by one, an event loop once for all of its calls."""
     loops: dict[asyncio.AbstractEventLoop, list[LoopItem]] = {}
-    for item in items:
+    for item in chain.from_iterable(item.spread() if isinstance(item, Latest) else (item,) for item in items):
         if isinstance(item, LoopItem):
             loops.setdefault(item.loop, []).append(item)
         elif isinstance(item, ThreadItem):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from sessionstore.errors import Busy, Closed
-from sessionstore.items import Item, Lane
+from sessionstore.items import Item, Lane, folded
 
 GROUP_ITEMS = 64
 GROUP_BYTES = 1024 * 1024
@@ -72,7 +72,7 @@ class Lanes:
         group = [self._line.popleft()] if self._alone_may_go() else self._group()
         with self._counting:
             self._bytes -= sum(item.bytes for item in group)
-        return group
+        return folded(group)
 
     def _group(self) -> list[Item]:
         group = list(self._again)

@@ -5,14 +5,16 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from sessionstore import jsontext, repeats
 from sessionstore.creation import Birth
 from sessionstore.door import Call, Passage
 from sessionstore.drafts import Draft, Prepared, Save, identity, new_id, prepare, prepare_all, size_of
 from sessionstore.errors import InvalidInput
-from sessionstore.items import Lane
+from sessionstore.items import Fold, Lane
 from sessionstore.limits import Limits
-from sessionstore.model import IfBusy, IfMatch, Saved
+from sessionstore.model import Answer, IfBusy, IfMatch, Saved
 from sessionstore.unguarded import AcquireOrder
 
 SAVES_PER_CALL = 64
@@ -34,6 +36,7 @@ def call(
     lane: Lane = Lane.GROUPED,
     size: int = 0,
     path: str = "$.id",
+    fold: Fold | None = None,
 ) -> Call:
     """What the door judges."""
     return Call(
@@ -44,7 +47,13 @@ def call(
         must_hold=must_hold,
         lane=lane,
         size=size,
+        fold=fold,
     )
+
+
+def _superseded(answer: Answer[Saved]) -> Answer[Saved]:
+    """What a partial message is told that a newer one has overtaken in the queue: the newer one, which it has not created."""
+    return msgspec.structs.replace(answer, value=msgspec.structs.replace(answer.value, created=False))
 
 
 def birth(
@@ -111,9 +120,11 @@ def put(
         raise InvalidInput(reason="A message is put under an id", path="$.id")
     if message.status == "partial" and token is None:
         raise InvalidInput(reason="Only the holder of a lease stores partial messages", path="$.status")
-    draft = prepare(message, limits)
+    draft, fold = prepare(message, limits), None
+    if token is not None and draft.status == "partial" and if_match is None and not only_create:
+        fold = Fold((id, draft.id, token, incarnation, draft.metadata_json), _superseded)
     return (
-        call(limits, id, token, incarnation, size=size_of([draft]), path=path),
+        call(limits, id, token, incarnation, size=size_of([draft]), path=path, fold=fold),
         lambda conversation: conversation.put(draft, if_match=if_match, only_create=only_create),
         repeats.put(draft, if_match, only_create=only_create),
     )

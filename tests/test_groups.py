@@ -25,7 +25,7 @@ from sessionstore.gate import Gate
 from sessionstore.items import Item, Lane
 from sessionstore.lanes import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Lanes
 from sessionstore.writer import Writer
-from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, texts, user
+from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, reply, texts, user
 from tests.test_database import _sqlite_error
 
 Results = list[Any]
@@ -95,8 +95,8 @@ def together(url: str, path: Path, clock: Clock) -> Callable[..., Results]:
     return run
 
 
-def append(text: Any, id: str = "c", **rest: Any) -> Callable[[AsyncStore], Any]:
-    return lambda store: store.append(id, [user(text, **rest)])
+def append(text: Any, id: str = "c", *, token: str | None = None, **rest: Any) -> Callable[[AsyncStore], Any]:
+    return lambda store: store.append(id, [user(text, **rest)], token=token)
 
 
 def change(action: Callable[[Any], Any], id: str = "c") -> Callable[[AsyncStore], Any]:
@@ -857,3 +857,89 @@ def test_what_is_nested_too_deeply_is_refused_by_every_face(plain: Store, url: s
                 await store.append("c", [user(deep)])
 
     asyncio.run(scenario())
+
+
+def growing(text: str, id: str = "r", **rest: Any) -> Callable[[AsyncStore], Any]:
+    draft = reply(text, id, status=rest.pop("status", "partial"), metadata=rest.pop("metadata", None))
+    return lambda store: store.put("c", draft, token=rest.pop("token", TOKEN), **rest)
+
+
+@pytest.fixture
+def generating(plain: Store) -> int:
+    """A conversation with a turn; its version."""
+    plain.create("c")
+    return plain.acquire("c", "worker", token=TOKEN).value.conversation.version
+
+
+def test_the_latest_partial_wins_in_the_queue(plain: Store, together: Any, generating: int, commits: list[int]) -> None:
+    commits.clear()
+    answers = together(*(growing("abcdef"[:length]) for length in range(1, 7)))
+    assert sizes(commits) == [1]
+    assert [(done.value.message.content, done.value.created) for done in answers] == [("abcdef", False)] * 5 + [
+        ("abcdef", True)
+    ]
+    assert all(done.lease.generation == plain.get("c").generation.number for done in answers)  # type: ignore[union-attr]
+    assert (texts(plain, "c"), plain.get("c").version) == (["abcdef"], generating + 1)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        append("something else of this conversation", token=TOKEN),
+        growing("of another message", "s"),
+        growing("complete", status="complete"),
+        growing("with other labels", metadata={"n": 1}),
+        growing("if it is new", only_create=True),
+        growing("of somebody else", token=OTHER_TOKEN),
+    ],
+    ids=["append", "other message", "complete", "other labels", "only create", "other token"],
+)
+def test_only_partials_that_follow_each_other_are_folded(
+    plain: Store, together: Any, generating: int, commits: list[int], between: Any
+) -> None:
+    commits.clear()
+    together(growing("a"), between, growing("b"))
+    assert sizes(commits) == [3]
+
+
+def test_partials_of_other_conversations_do_not_come_between(
+    plain: Store, together: Any, generating: int, commits: list[int]
+) -> None:
+    plain.create("d")
+    commits.clear()
+    together(growing("a"), append("x", "d"), growing("ab"), append("y", "d"), growing("abc"))
+    assert sizes(commits) == [3]
+    assert (texts(plain, "c"), texts(plain, "d")) == (["abc"], ["x", "y"])
+
+
+def test_partials_that_cannot_be_stored_are_all_told(plain: Store, together: Any, generating: int) -> None:
+    plain.put("c", reply("whole", "r"), token=TOKEN)
+    answers = together(growing("a"), growing("ab"))
+    assert [type(answer) for answer in answers] == [errors.MessageComplete] * 2
+    assert answers[0] is not answers[1]
+
+
+def test_the_newest_partial_that_is_still_wanted_is_stored(url: str, path: Path, plain: Store, generating: int) -> None:
+    async def main() -> Results:
+        async with await AsyncStore.open(url) as store:
+            with held(path):
+                tasks = [asyncio.ensure_future(growing("abc"[:length])(store)) for length in (1, 2, 3)]
+                await asyncio.sleep(0)
+                tasks[2].cancel()
+                await asyncio.sleep(0)
+            return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, second, third = asyncio.run(main())
+    assert (first.value.message.content, second.value.message.content) == ("ab", "ab")
+    assert isinstance(third, asyncio.CancelledError)
+    assert texts(plain, "c") == ["ab"]
+
+
+def test_partials_for_which_there_was_no_time_are_still_folded(
+    plain: Store, together: Any, generating: int, commits: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "GROUP_SECONDS", -1)
+    commits.clear()
+    answers = together(append("first", "c", token=TOKEN), growing("a"), growing("ab"), growing("abc"))
+    assert sizes(commits) == [1, 1]
+    assert [done.value.message.content for done in answers[1:]] == ["abc"] * 3
