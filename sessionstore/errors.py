@@ -13,8 +13,9 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     ├── PreconditionFailed · InputsPending
     ├── InputsFull · InputClaimed         no room in the queue · somebody has put the input into the transcript
     ├── Unavailable                       nothing was stored, try again later
-    │   ├── Busy · DiskFull · Closed · StorageFailed
+    │   ├── Busy · DiskFull · Closed · StorageFailed · Unreachable
     │   └── OutcomeUnknown                … or it was stored: the repeat by id tells
+    ├── UnexpectedAnswer                  what answered is no session store
     ├── DatabaseUnusable                  opening refused: see its children
     │   └── SchemaBehind · SchemaAhead · NotADatabase · UnsupportedUrl
     └── Misuse                            a bug in the calling program
@@ -59,6 +60,8 @@ __all__ = [
     "TokenUsed",
     "TooLarge",
     "Unavailable",
+    "UnexpectedAnswer",
+    "Unreachable",
     "UnsupportedUrl",
 ]
 
@@ -321,6 +324,21 @@ class OutcomeUnknown(Unavailable):
     """Whether this was stored is not known: COMMIT failed, or the server stopped. Repeat it with the same ids and tokens."""
 
     code = "outcome-unknown"
+
+
+class Unreachable(Unavailable):
+    """The server cannot be reached ({reason}). Nothing of this call was stored."""
+
+    code = "unreachable"
+    reason: str
+
+
+class UnexpectedAnswer(SessionStoreError):
+    """What answered is no session store, or not the one that this client knows: {reason}."""
+
+    code = "unexpected-answer"
+    reason: str
+    status: int | None = None
 
 
 class DatabaseUnusable(SessionStoreError):

@@ -5,13 +5,17 @@ import shutil
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from sessionstore import AsyncStore, Draft, Store, migrate
+from sessionstore.client import AsyncClient, Client
 from tests import trace
+from tests.live import LiveServer
 
 TOKEN = "token-of-the-first-holder-1"
 OTHER_TOKEN = "token-of-the-other-holder-2"
@@ -31,14 +35,13 @@ class Clock:
 
 
 class Awaited:
-    """An AsyncStore that answers like a Store: each call is awaited on a loop of its own."""
+    """An AsyncStore, or an AsyncClient, that answers like a Store: each call is awaited on a loop of its own."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, opening: Callable[[], Any]) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
-        self._store = self._wait(AsyncStore.open(url, clock=clock))
-        self.database = self._store.store.database
+        self._store = self._wait(opening())
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         method = getattr(self._store, name)
@@ -55,6 +58,7 @@ class Awaited:
 
     def close(self) -> None:
         self._wait(self._store.close())
+        self._wait(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -74,9 +78,13 @@ class AwaitedEvents:
 
     def __next__(self) -> Any:
         try:
-            return self._wait(anext(self._events))
+            return self._wait(self._step())
         except StopAsyncIteration:
             raise StopIteration from None
+
+    async def _step(self) -> Any:
+        # Begun on its loop, which then ends it when nobody wants it any more.
+        return await anext(self._events)
 
     def __enter__(self) -> "AwaitedEvents":
         return self
@@ -153,12 +161,38 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-@pytest.fixture(params=["Store", "AsyncStore"])
+FACES = ["Store", "AsyncStore", "Client", "AsyncClient"]
+
+
+@pytest.fixture(params=FACES)
 def store(request: pytest.FixtureRequest, url: str, clock: Clock) -> Iterator[Store]:
-    """The conformance suite runs on every face of the store, unchanged."""
-    opened = Store.open(url, clock=clock) if request.param == "Store" else cast("Store", Awaited(url, clock))
-    yield opened
-    opened.close()
+    """The conformance suite runs on every face of the store, unchanged: in this process, and through a real server."""
+    with face(request.param, url, clock) as opened:
+        yield opened
+
+
+@contextmanager
+def face(name: str, url: str, clock: Clock) -> Iterator[Store]:
+    """One of the faces of a store."""
+    with ExitStack() as stack:
+        if name == "Store":
+            opened: Any = Store.open(url, clock=clock)
+        elif name == "AsyncStore":
+            opened = Awaited(lambda: AsyncStore.open(url, clock=clock))
+        else:
+            address = stack.enter_context(LiveServer(url, clock)).address
+            opened = Client(address) if name == "Client" else Awaited(partial(connected, address))
+        stack.callback(opened.close)
+        yield cast("Store", opened)
+
+
+def runs_changes(store: Store) -> bool:
+    """Whether this face runs a caller's own function in a transaction, which only one in the database's process can."""
+    return hasattr(store, "transact")
+
+
+async def connected(address: str) -> AsyncClient:
+    return AsyncClient(address)
 
 
 @pytest.fixture

@@ -1,27 +1,36 @@
 """A real server in this process: real sockets, and the test's own clock and file."""
 
+import asyncio
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from sessionstore_api.app import create_app
 from sessionstore_api.serve import Server
 
 from sessionstore.settings import Settings
-from tests.conftest import Clock
+
+
+class Prompt(Server):
+    """Looks more often whether it is to stop than a server needs to that is not one of hundreds."""
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        while not self.should_exit:
+            await asyncio.sleep(0.005)
 
 
 class LiveServer:
     """Serves a database in a thread, as `sessionstore serve` does."""
 
-    def __init__(self, url: str, clock: Clock) -> None:
+    def __init__(self, url: str, clock: Callable[[], int]) -> None:
         settings = Settings(database_url=url)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"
-        self._server = Server(create_app(settings, clock=clock), settings)
+        self._server = Prompt(create_app(settings, clock=clock), settings)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
         self._thread.start()
 

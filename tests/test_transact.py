@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,14 @@ from sessionstore import AsyncStore, GuardedConversation, Limits, Store, errors
 from sessionstore.drafts import prepare_all
 from sessionstore.store import UNGUARDED
 from sessionstore.unguarded import UnguardedConversation
-from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
+from tests.conftest import TOKEN, Clock, Tables, face, reply, texts, user
+
+
+@pytest.fixture(params=["Store", "AsyncStore"])
+def store(request: pytest.FixtureRequest, url: str, clock: Clock) -> Iterator[Store]:
+    """The faces in the database's own process: no other one can run a caller's function in a transaction."""
+    with face(request.param, url, clock) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

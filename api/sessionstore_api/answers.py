@@ -60,9 +60,10 @@ class ConversationBody(Body, frozen=True, kw_only=True):
 
 
 class MessageBody(Body, frozen=True, kw_only=True):
-    """A message."""
+    """A message. Its ETag is `"incarnation-version"`."""
 
     id: Id
+    incarnation: Number
     position: Position | None
     role: str
     content: StoredContent
@@ -128,6 +129,13 @@ class TruncatedAnswer(Body, frozen=True, kw_only=True):
     removed: int
 
 
+class InterruptAnswer(Body, frozen=True, kw_only=True):
+    """The conversation, and what became of its turn: asked to stop, ended, or there was none that was meant."""
+
+    conversation: ConversationBody
+    state: Literal["requested", "ended", "idle"]
+
+
 class AcquiredAnswer(Body, frozen=True, kw_only=True):
     """A lease. The token is a secret; send it as Lease-Token with every call of the turn."""
 
@@ -142,6 +150,12 @@ class LeaseAnswer(Body, frozen=True, kw_only=True):
     """The lease of a conversation, or null."""
 
     generation: GenerationBody | None
+
+
+class LeasesAnswer(Body, frozen=True, kw_only=True):
+    """Conversations with a lease, the oldest turn first."""
+
+    data: list[ConversationBody]
 
 
 class RenewedAnswer(Body, frozen=True, kw_only=True):
@@ -205,6 +219,7 @@ class SaveResult(Body, frozen=True, kw_only=True, omit_defaults=True):
     replayed: Annotated[bool, doc("It was stored already, and nothing was done")] = False
     interrupt_requested: bool | None = None
     queued_inputs: int | None = None
+    lease_generation: Number | None = None
     lease_expires_at: Moment | None = None
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from itertools import groupby
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -53,7 +54,7 @@ OPERATIONS = [
               body=requests.ForkConversation, answers={201: answers.ConversationAnswer},
               errors=(*GUARDED, errors.ConversationExists, *TAGGED), headers=MATCHED),
     Operation(method="POST", path=CONVERSATION + "/interrupt", handler=leases.interrupt_turn, body=requests.Interrupt,
-              answers={202: answers.ConversationAnswer, 200: answers.ConversationAnswer},
+              answers={202: answers.InterruptAnswer, 200: answers.InterruptAnswer},
               errors=(*LIFE, *LEASED, *TAGGED), headers=MATCHED),
     Operation(method="POST", path=MESSAGES, handler=messages.append_messages, body=requests.AppendMessages,
               answers={201: answers.MessagesAnswer, 200: answers.MessagesAnswer},
@@ -98,6 +99,7 @@ OPERATIONS = [
               answers={200: EVENTS}, errors=LIFE, headers=("Incarnation", "Last-Event-ID")),
     Operation(method="GET", path="/v1/events", handler=events.follow_list, query=requests.ChangeQuery,
               answers={200: EVENTS}, headers=("Last-Event-ID",)),
+    Operation(method="GET", path="/v1/leases", handler=leases.list_leases, answers={200: answers.LeasesAnswer}),
     Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
               answers={200: answers.SavesAnswer}),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),
@@ -133,9 +135,15 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = s
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.router.redirect_slashes = False
-    app.state.openapi = openapi_document(OPERATIONS)
-    app.state.docs = docs_page(app.state.openapi)
+    app.state.openapi, app.state.docs = documents()
     return app
+
+
+@cache
+def documents() -> tuple[dict[str, Any], str]:
+    """The OpenAPI document and the docs page."""
+    openapi = openapi_document(OPERATIONS)
+    return openapi, docs_page(openapi)
 
 
 def resources_of(body_limit: int) -> dict[str, Resource]:

@@ -1,8 +1,6 @@
 """One HTTP call: decoded before the handler sees it, and answered in one shape after."""
 
 import asyncio
-import base64
-import binascii
 import re
 from functools import cache
 from typing import Any, Generic, TypedDict, TypeVar
@@ -161,20 +159,6 @@ def answer(
     if body is None:
         return Reply(status, b"", None, headers)
     return Reply(status, msgspec.json.encode(body), b"application/json", headers)
-
-
-def encode_cursor(cursor: msgspec.Struct | None) -> str | None:
-    """An opaque cursor, or none."""
-    return None if cursor is None else base64.urlsafe_b64encode(msgspec.json.encode(cursor)).rstrip(b"=").decode()
-
-
-def decode_cursor(cursor: str, kind: type[B]) -> B:
-    """The cursor. Raises `Malformed` for one that was not made here."""
-    try:
-        raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        return msgspec.json.decode(raw, type=kind)
-    except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise Malformed(reason="This is no cursor of this list", path="?cursor") from None
 
 
 def _check_media_type(incoming: Incoming) -> None:

@@ -4,20 +4,19 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
+from sessionstore.cursors import ConversationsCursor, MovedCursor, decode_cursor, encode_cursor
 from sessionstore.errors import InvalidInput
 from sessionstore.model import Conversation
 from sessionstore_api.answers import ConversationAnswer, ConversationMessages, ConversationsPage, TruncatedAnswer
-from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
+from sessionstore_api.calls import Call, answer
 from sessionstore_api.feed import moved_page
 from sessionstore_api.rendering import conversation_body, message_bodies
 from sessionstore_api.requests import (
-    ConversationsCursor,
     ConversationsQuery,
     CreateConversation,
     DeleteQuery,
     ForkConversation,
     LabelConversation,
-    MovedCursor,
     NoQuery,
     TruncateConversation,
 )

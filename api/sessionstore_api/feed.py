@@ -2,12 +2,13 @@
 
 from starlette.responses import Response
 
+from sessionstore.cursors import ChangesCursor, MovedCursor, TurnsCursor, decode_cursor, encode_cursor
 from sessionstore.errors import Malformed
 from sessionstore.model import Changes, ListChanges, Place, Tag, Turn
 from sessionstore_api.answers import ChangesAnswer, ConversationsPage, TombstoneBody, TurnBody, TurnsPage
-from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
+from sessionstore_api.calls import Call, answer
 from sessionstore_api.rendering import conversation_body, message_bodies, moment, raw
-from sessionstore_api.requests import ChangesCursor, ChangesQuery, MovedCursor, PageQuery, TurnsCursor
+from sessionstore_api.requests import ChangesQuery, PageQuery
 
 
 async def list_changes(call: Call[None, ChangesQuery]) -> Response:

@@ -3,11 +3,12 @@
 import msgspec
 from starlette.responses import Response
 
+from sessionstore.cursors import InputsCursor, decode_cursor, encode_cursor
 from sessionstore.model import Input
 from sessionstore_api.answers import InputBody, InputsPage, MessagesAnswer
-from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
+from sessionstore_api.calls import Call, answer
 from sessionstore_api.rendering import message_bodies, message_body
-from sessionstore_api.requests import ClaimInputs, InputsCursor, NoQuery, PageQuery, QueueInputs
+from sessionstore_api.requests import ClaimInputs, NoQuery, PageQuery, QueueInputs
 
 
 async def queue_inputs(call: Call[QueueInputs, NoQuery]) -> Response:

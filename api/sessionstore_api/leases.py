@@ -4,9 +4,10 @@ from starlette.responses import Response
 
 from sessionstore_api.answers import (
     AcquiredAnswer,
-    ConversationAnswer,
     ConversationMessages,
+    InterruptAnswer,
     LeaseAnswer,
+    LeasesAnswer,
     RenewedAnswer,
 )
 from sessionstore_api.calls import Call, answer
@@ -45,6 +46,12 @@ async def show_lease(call: Call[None, NoQuery]) -> Response:
     """Show who is generating, if anybody is. The token is never shown."""
     conversation = await call.store.get(call.id, incarnation=call.incarnation)
     return answer(200, LeaseAnswer(generation=generation_body(conversation)), tag=conversation.tag)
+
+
+async def list_leases(call: Call[None, NoQuery]) -> Response:
+    """List every conversation with a lease, live or expired, the oldest turn first."""
+    found = await call.store.leases()
+    return answer(200, LeasesAnswer(data=[conversation_body(conversation) for conversation in found]))
 
 
 async def renew_lease(call: Call[RenewLease, NoQuery]) -> Response:
@@ -91,6 +98,6 @@ async def interrupt_turn(call: Call[Interrupt, NoQuery]) -> Response:
         call.id, generation=call.body.generation, force=call.body.force, if_match=call.if_match, **call.claims
     )
     conversation = done.value.conversation
-    content = ConversationAnswer(conversation=conversation_body(conversation))
+    content = InterruptAnswer(conversation=conversation_body(conversation), state=done.value.state)
     status = 202 if done.value.state == "requested" else 200
     return answer(status, content, done, tag=conversation.tag)

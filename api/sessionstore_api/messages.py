@@ -3,11 +3,12 @@
 from starlette.responses import Response
 
 from sessionstore import Draft
+from sessionstore.cursors import MessagesCursor, decode_cursor, encode_cursor
 from sessionstore.errors import InvalidInput
 from sessionstore_api.answers import MessagesAnswer, MessagesPage
-from sessionstore_api.calls import Call, answer, decode_cursor, encode_cursor
+from sessionstore_api.calls import Call, answer
 from sessionstore_api.rendering import message_bodies, message_body
-from sessionstore_api.requests import AppendMessages, LabelMessage, MessagesCursor, MessagesQuery, NoQuery, PutMessage
+from sessionstore_api.requests import AppendMessages, LabelMessage, MessagesQuery, NoQuery, PutMessage
 
 
 async def append_messages(call: Call[AppendMessages, NoQuery]) -> Response:

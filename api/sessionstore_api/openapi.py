@@ -29,6 +29,7 @@ ANSWER_HEADERS = {
     "Idempotent-Replayed": ("true: it had been done before", {"type": "string", "enum": ["true"]}),
     "Interrupt-Requested": ("To the holder: whether to stop", {"type": "string", "enum": ["true", "false"]}),
     "Queued-Inputs": ("To the holder: how many inputs wait", {"type": "string"}),
+    "Lease-Generation": ("To the holder: the number of the turn, a fence", {"type": "string"}),
     "Lease-Expires-At": ("To the holder: renew before", {"type": "string", "format": "date-time"}),
 }
 

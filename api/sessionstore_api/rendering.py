@@ -67,6 +67,7 @@ def message_body(message: Message) -> MessageBody:
     """A message as it is sent."""
     return MessageBody(
         id=message.id,
+        incarnation=message.incarnation,
         position=message.position,
         role=message.role,
         content=raw(message.content_json),
@@ -90,5 +91,6 @@ def lease_headers(lease: Lease) -> Headers:
     return [
         (b"interrupt-requested", b"true" if lease.interrupt_requested else b"false"),
         (b"queued-inputs", b"%d" % lease.queued_inputs),
+        (b"lease-generation", b"%d" % lease.generation),
         (b"lease-expires-at", moment(lease.expires_at).encode()),
     ]

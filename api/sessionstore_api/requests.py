@@ -3,7 +3,7 @@
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from sessionstore.drafts import Draft, Save
 from sessionstore.model import Children, FinishOutcome, IfBusy, IfMatch, Mode, Order, Tag
@@ -107,13 +107,6 @@ class ClaimInputs(Request, frozen=True, kw_only=True):
     """Which inputs."""
 
     ids: Annotated[list[Id], doc("These, all or none; without it all that wait, in their order", minItems=1)] | None = None
-
-
-class InputsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the next page begins, and in which life."""
-
-    incarnation: Annotated[int, Meta(ge=0, le=2**62)]
-    after: Annotated[int, Meta(ge=0, le=2**62)]
 
 
 class LabelMessage(Request, frozen=True, kw_only=True):
@@ -223,42 +216,3 @@ class DeleteQuery(Request, frozen=True, kw_only=True):
 
 class NoQuery(Request, frozen=True, kw_only=True):
     """No query parameters."""
-
-
-Known = Annotated[int, Meta(ge=0, le=2**62)]
-
-
-class ConversationsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the next page begins, and the newest change as of the first one."""
-
-    before: Known
-    change: Known
-
-
-class MovedCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """From which change on the next page of what moved goes."""
-
-    change: Known
-
-
-class ChangesCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the next page begins."""
-
-    incarnation: Known
-    version: Known
-    row: Known
-
-
-class TurnsCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the next page begins, and in which life."""
-
-    incarnation: Known
-    before: Known
-
-
-class MessagesCursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where the next page begins, in which life and order."""
-
-    incarnation: Known
-    order: Order
-    position: Known

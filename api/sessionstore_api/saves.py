@@ -42,5 +42,6 @@ def _lease_fields(lease: Lease | None) -> dict[str, Any]:
     return {
         "interrupt_requested": lease.interrupt_requested,
         "queued_inputs": lease.queued_inputs,
+        "lease_generation": lease.generation,
         "lease_expires_at": moment(lease.expires_at),
     }

@@ -46,6 +46,7 @@ def test_the_shape_of_a_message(client: TestClient) -> None:
     moment = "2027-01-15T08:00:00.000Z"
     assert stored == {
         "id": "m",
+        "incarnation": 1,
         "position": 0,
         "role": "user",
         "content": [{"type": "text", "text": "hi"}],

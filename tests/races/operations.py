@@ -172,7 +172,7 @@ def request_of(client: httpx2.Client, operation: Op) -> httpx2.Request:
 
 def told_by_http(body: dict[str, Any]) -> dict[str, Any]:
     """What a body says, in the words of `told`."""
-    conversation = body.get("conversation", body if "incarnation" in body else None)
+    conversation = body.get("conversation", body if "message_count" in body else None)
     said: dict[str, Any] = {}
     if conversation is not None:
         turn = conversation["generation"]

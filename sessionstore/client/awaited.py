@@ -1,0 +1,209 @@
+"""The client for asyncio programs."""
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx2
+
+from sessionstore.aioturn import AsyncLiveTurn
+from sessionstore.client import mutations, reads
+from sessionstore.client.blocking import TIMEOUT, Client
+from sessionstore.client.exchange import Exchange, Reply, Steps
+from sessionstore.client.persistence import Persistence
+from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream
+from sessionstore.client.wire import error_of
+from sessionstore.drafts import Draft
+from sessionstore.errors import ConversationDeleted, SessionStoreError
+from sessionstore.limits import Limits
+from sessionstore.liveturn import Alarm
+from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
+from sessionstore.store import DEFAULT_LIMITS, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V")
+
+
+def _call(
+    like: Callable[Concatenate[Store, P], T], steps: Callable[Concatenate[Limits, P], Steps[T]]
+) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
+    @functools.wraps(like)
+    async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(steps(self.limits, *args, **kwargs))
+
+    return call
+
+
+class AsyncClient:
+    """A session store behind a server, for asyncio programs: the names, arguments, answers and errors of `Client`, awaited.
+
+    Turns are kept by a thread with connections of its own. A transport of your own is asked for twice: `http` and `keeper`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience: float = 10.0,
+        limits: Limits = DEFAULT_LIMITS,
+        http: httpx2.AsyncClient | None = None,
+        keeper: httpx2.Client | None = None,
+    ) -> None:
+        self.url, self.limits, self._patience = url.rstrip("/"), limits, patience
+        self._own = http is None
+        self._http = http or httpx2.AsyncClient(timeout=TIMEOUT)
+        self._keeper = Client(url, patience=patience, limits=limits, http=keeper)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self._keeper.close()
+        if self._own:
+            await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    create = _call(Store.create, mutations.create)
+    label = _call(Store.label, mutations.label)
+    delete = _call(Store.delete, mutations.delete)
+    append = _call(Store.append, mutations.append)
+    put = _call(Store.put, mutations.put)
+    save_all = _call(Store.save_all, mutations.save_all)
+    label_message = _call(Store.label_message, mutations.label_message)
+    delete_message = _call(Store.delete_message, mutations.delete_message)
+    truncate = _call(Store.truncate, mutations.truncate)
+    fork = _call(Store.fork, mutations.fork)
+    acquire = _call(Store.acquire, mutations.acquire)
+    renew = _call(Store.renew, mutations.renew)
+    release = _call(Store.release, mutations.release)
+    finish = _call(Store.finish, mutations.finish)
+    interrupt = _call(Store.interrupt, mutations.interrupt)
+    queue_inputs = _call(Store.queue_inputs, mutations.queue_inputs)
+    cancel_input = _call(Store.cancel_input, mutations.cancel_input)
+    claim_inputs = _call(Store.claim_inputs, mutations.claim_inputs)
+    get = _call(Store.get, reads.get)
+    conversations = _call(Store.conversations, reads.conversations)
+    list_changes = _call(Store.list_changes, reads.list_changes)
+    messages = _call(Store.messages, reads.messages)
+    message = _call(Store.message, reads.message)
+    inputs = _call(Store.inputs, reads.inputs)
+    changes = _call(Store.changes, reads.changes)
+    generations = _call(Store.generations, reads.generations)
+    leases = _call(Store.leases, reads.leases)
+    check_ready = _call(Store.check_ready, reads.check_ready)
+
+    def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> AsyncGenerator[Changes]:
+        """See `Client.events`."""
+        return self._follow(conversation_stream(self.limits, id, since, incarnation))
+
+    def list_events(self, since: int | None = None) -> AsyncGenerator[ListChanges]:
+        """See `Client.list_events`."""
+        return self._follow(list_stream(self.limits, since))
+
+    def generate(
+        self,
+        id: str,
+        holder: str,
+        *,
+        messages: Sequence[Draft] = (),
+        if_busy: IfBusy = "reject",
+        ttl_ms: int | None = None,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> AsyncLiveTurn:
+        """A turn, from its first message to its last, for `async with`; see `Store.generate`."""
+        ttl = self.limits.ttl_or_default(ttl_ms)
+        return AsyncLiveTurn(
+            self, self._keeper, id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy,
+            incarnation=incarnation, if_match=if_match,
+        )  # fmt: skip
+
+    def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
+        """See `Store.heed`; in a thread that follows the conversation."""
+        return self._keeper.heed(id, generation, alarm)
+
+    async def _run(self, steps: Steps[T]) -> T:
+        try:
+            exchange = next(steps)
+            while True:
+                try:
+                    reply = await self._send(exchange)
+                except SessionStoreError as error:
+                    exchange = steps.throw(error)
+                else:
+                    exchange = steps.send(reply)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    async def _send(self, exchange: Exchange) -> Reply:
+        persistence = Persistence(exchange, self._patience)
+        while True:
+            try:
+                response = await self._http.request(
+                    exchange.method,
+                    self.url + exchange.path,
+                    params=exchange.query,
+                    headers=exchange.headers,
+                    content=exchange.content,
+                )
+            except httpx2.TransportError as failure:
+                delay = persistence.after_silence(failure)
+            else:
+                if response.is_success:
+                    return Reply(response.status_code, response.headers, response.content)
+                error = error_of(response.status_code, response.headers, response.content)
+                delay = persistence.after_refusal(error, response.headers.get("retry-after"))
+            await asyncio.sleep(delay)
+
+    async def _follow(self, stream: Stream[V]) -> AsyncGenerator[V]:
+        persistence = Persistence(stream.exchange(), self._patience)
+        while True:
+            try:
+                async with aclosing(self._connection(stream)) as connection:
+                    async for value in connection:
+                        yield value
+                        persistence = Persistence(stream.exchange(), self._patience)
+                if stream.over:
+                    return
+                delay = persistence.after_silence(BROKEN_OFF)
+            except httpx2.TransportError as failure:
+                delay = persistence.after_silence(failure)
+            except ConversationDeleted:
+                if stream.begun:
+                    return
+                raise
+            except SessionStoreError as error:
+                delay = persistence.after_refusal(error, None)
+            await asyncio.sleep(delay)
+
+    async def _connection(self, stream: Stream[V]) -> AsyncGenerator[V]:
+        async with self._connect(stream.exchange()) as source:
+            async for event in source:
+                value = stream.take(event)
+                if value is not None:
+                    yield value
+                if stream.over or stream.broken:
+                    return
+
+    @asynccontextmanager
+    async def _connect(self, exchange: Exchange) -> AsyncIterator[httpx2.EventSource]:
+        async with self._http.sse(
+            self.url + exchange.path,
+            params=exchange.query,
+            headers=exchange.headers,
+            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=5),
+            max_event_size=None,
+        ) as source:
+            if not source.response.is_success:
+                raise error_of(source.response.status_code, source.response.headers, await source.response.aread())
+            yield source

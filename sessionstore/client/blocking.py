@@ -1,0 +1,263 @@
+"""The client for programs that may wait."""
+
+import functools
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+import httpx2
+
+from sessionstore.client import mutations, reads
+from sessionstore.client.exchange import Exchange, Reply, Steps
+from sessionstore.client.persistence import Persistence
+from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream
+from sessionstore.client.wire import error_of
+from sessionstore.drafts import Draft
+from sessionstore.errors import ConversationDeleted, SessionStoreError
+from sessionstore.limits import Limits
+from sessionstore.liveturn import Alarm, LiveTurn
+from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
+from sessionstore.store import DEFAULT_LIMITS, Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+V = TypeVar("V")
+TIMEOUT = httpx2.Timeout(30, connect=5)
+
+
+def _call(
+    like: Callable[Concatenate[Store, P], T], steps: Callable[Concatenate[Limits, P], Steps[T]]
+) -> Callable[Concatenate["Client", P], T]:
+    @functools.wraps(like)
+    def call(self: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(steps(self.limits, *args, **kwargs))
+
+    return call
+
+
+class Client:
+    """A session store behind a server: the names, arguments, answers and errors of `Store`. Safe to use from any thread.
+
+    A call that gets no answer, or that the server has no time for (503), is tried again for `patience` seconds. That is safe
+    whatever happened to the first one: ids and tokens are made here, so a call that was done is found done. After that it
+    raises `Unreachable` when nothing can have been stored, and `OutcomeUnknown` when something may have been.
+
+    Values are checked here, by `limits`, before they are sent; give it your server's if they are not the default ones. Bring an
+    `httpx2.Client` for another transport, certificates, or headers of your own; it stays yours to close.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        patience: float = 10.0,
+        limits: Limits = DEFAULT_LIMITS,
+        http: httpx2.Client | None = None,
+    ) -> None:
+        self.url, self.limits, self._patience = url.rstrip("/"), limits, patience
+        self._own = http is None
+        self._http = http or httpx2.Client(timeout=TIMEOUT)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._own:
+            self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    create = _call(Store.create, mutations.create)
+    label = _call(Store.label, mutations.label)
+    delete = _call(Store.delete, mutations.delete)
+    append = _call(Store.append, mutations.append)
+    put = _call(Store.put, mutations.put)
+    save_all = _call(Store.save_all, mutations.save_all)
+    label_message = _call(Store.label_message, mutations.label_message)
+    delete_message = _call(Store.delete_message, mutations.delete_message)
+    truncate = _call(Store.truncate, mutations.truncate)
+    fork = _call(Store.fork, mutations.fork)
+    acquire = _call(Store.acquire, mutations.acquire)
+    renew = _call(Store.renew, mutations.renew)
+    release = _call(Store.release, mutations.release)
+    finish = _call(Store.finish, mutations.finish)
+    interrupt = _call(Store.interrupt, mutations.interrupt)
+    queue_inputs = _call(Store.queue_inputs, mutations.queue_inputs)
+    cancel_input = _call(Store.cancel_input, mutations.cancel_input)
+    claim_inputs = _call(Store.claim_inputs, mutations.claim_inputs)
+    get = _call(Store.get, reads.get)
+    conversations = _call(Store.conversations, reads.conversations)
+    list_changes = _call(Store.list_changes, reads.list_changes)
+    messages = _call(Store.messages, reads.messages)
+    message = _call(Store.message, reads.message)
+    inputs = _call(Store.inputs, reads.inputs)
+    changes = _call(Store.changes, reads.changes)
+    generations = _call(Store.generations, reads.generations)
+    leases = _call(Store.leases, reads.leases)
+    check_ready = _call(Store.check_ready, reads.check_ready)
+
+    def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> "ClientEvents[Changes]":
+        """Follow a conversation, see `Store.events`; a connection that breaks is made again, and nothing is missed."""
+        return ClientEvents(self, conversation_stream(self.limits, id, since, incarnation))
+
+    def list_events(self, since: int | None = None) -> "ClientEvents[ListChanges]":
+        """Follow the list of conversations, see `Store.list_events`."""
+        return ClientEvents(self, list_stream(self.limits, since))
+
+    def generate(
+        self,
+        id: str,
+        holder: str,
+        *,
+        messages: Sequence[Draft] = (),
+        if_busy: IfBusy = "reject",
+        ttl_ms: int | None = None,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> LiveTurn:
+        """A turn, from its first message to its last; see `Store.generate`."""
+        ttl = self.limits.ttl_or_default(ttl_ms)
+        return LiveTurn(
+            self, self, id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy, incarnation=incarnation,
+            if_match=if_match,
+        )  # fmt: skip
+
+    def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
+        """See `Store.heed`; in a thread that follows the conversation."""
+        events = self.events(id)
+
+        def follow() -> None:
+            known: Any = ((generation, False, False), 0)
+            with suppress(SessionStoreError):
+                for changes in events:
+                    turn = changes.conversation.generation
+                    seen = (turn and (turn.number, turn.interrupt_requested, turn.expired), changes.conversation.queued_inputs)
+                    if seen != known:
+                        known = seen
+                        alarm()
+            alarm()
+
+        threading.Thread(target=follow, name="sessionstore-heed", daemon=True).start()
+        return events.close
+
+    def persistence(self, exchange: Exchange) -> Persistence:
+        """How long this client tries."""
+        return Persistence(exchange, self._patience)
+
+    @contextmanager
+    def connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
+        """A stream of events. Raises what the server refuses it with."""
+        with self._http.sse(
+            self.url + exchange.path,
+            params=exchange.query,
+            headers=exchange.headers,
+            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=5),
+            max_event_size=None,
+        ) as source:
+            if not source.response.is_success:
+                raise error_of(source.response.status_code, source.response.headers, source.response.read())
+            yield source
+
+    def _run(self, steps: Steps[T]) -> T:
+        try:
+            exchange = next(steps)
+            while True:
+                try:
+                    reply = self._send(exchange)
+                except SessionStoreError as error:
+                    exchange = steps.throw(error)
+                else:
+                    exchange = steps.send(reply)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    def _send(self, exchange: Exchange) -> Reply:
+        persistence = self.persistence(exchange)
+        while True:
+            try:
+                response = self._http.request(
+                    exchange.method,
+                    self.url + exchange.path,
+                    params=exchange.query,
+                    headers=exchange.headers,
+                    content=exchange.content,
+                )
+            except httpx2.TransportError as failure:
+                delay = persistence.after_silence(failure)
+            else:
+                if response.is_success:
+                    return Reply(response.status_code, response.headers, response.content)
+                error = error_of(response.status_code, response.headers, response.content)
+                delay = persistence.after_refusal(error, response.headers.get("retry-after"))
+            time.sleep(delay)
+
+
+class ClientEvents(Generic[V]):
+    """Events of a server, see `sessionstore.events.Events`. A break of more than the client's patience raises `Unreachable`."""
+
+    def __init__(self, client: Client, stream: Stream[V]) -> None:
+        self._client, self._stream = client, stream
+        self._closed = threading.Event()
+        self._response: httpx2.Response | None = None
+        self._events = self._follow()
+
+    def close(self) -> None:
+        """Follow no more. From any thread."""
+        self._closed.set()
+        response = self._response
+        if response is not None:
+            # A thread that reads is not woken up by closing what it reads.
+            with suppress(OSError, KeyError):
+                response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> V:
+        return next(self._events)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+        with suppress(ValueError):
+            self._events.close()
+
+    def _follow(self) -> Generator[V]:
+        persistence = self._client.persistence(self._stream.exchange())
+        while not self._closed.is_set():
+            try:
+                for value in self._connection():
+                    yield value
+                    persistence = self._client.persistence(self._stream.exchange())
+                if self._stream.over:
+                    return
+                delay = persistence.after_silence(BROKEN_OFF)
+            except httpx2.TransportError as failure:
+                delay = persistence.after_silence(failure)
+            except ConversationDeleted:
+                if self._stream.begun:
+                    return
+                raise
+            except SessionStoreError as error:
+                delay = persistence.after_refusal(error, None)
+            self._closed.wait(delay)
+
+    def _connection(self) -> Generator[V]:
+        exchange = self._stream.exchange()
+        with self._client.connect(exchange) as source:
+            self._response = source.response
+            for event in source:
+                value = self._stream.take(event)
+                if value is not None:
+                    yield value
+                if self._stream.over or self._stream.broken or self._closed.is_set():
+                    return

@@ -1,0 +1,51 @@
+"""How long, and how often, a call is tried that got no answer."""
+
+import random
+import time
+
+import httpx2
+
+from sessionstore.client.exchange import Exchange
+from sessionstore.errors import OutcomeUnknown, SessionStoreError, Unavailable, UnexpectedAnswer, Unreachable
+
+FIRST_DELAY, LONGEST_DELAY = 0.05, 2.0
+# What a server that is not ours says in front of one that is not there.
+GATEWAY = (502, 503, 504)
+NOT_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+class Persistence:
+    """One call's patience."""
+
+    def __init__(self, exchange: Exchange, seconds: float) -> None:
+        self._exchange, self._end = exchange, time.monotonic() + seconds
+        self._tries = 0
+
+    def after_silence(self, failure: httpx2.TransportError) -> float:
+        """How long to wait before the next try. Raises `Unreachable` or `OutcomeUnknown` when there is no point in one."""
+        if not isinstance(failure, NOT_SENT):
+            self._maybe_done()
+        return self._delay(Unreachable(reason=str(failure) or type(failure).__name__), None)
+
+    def after_refusal(self, error: SessionStoreError, retry_after: str | None) -> float:
+        """How long to wait before the next try. Raises the error when it is no matter of time."""
+        gateway = isinstance(error, UnexpectedAnswer) and error.status in GATEWAY
+        if not gateway and not isinstance(error, Unavailable):
+            raise error
+        if gateway or isinstance(error, OutcomeUnknown):
+            self._maybe_done()
+        return self._delay(error, retry_after)
+
+    def _maybe_done(self) -> None:
+        self._exchange.again = self._exchange.again or not self._exchange.reads
+
+    def _delay(self, error: SessionStoreError, retry_after: str | None) -> float:
+        delay: float = min(LONGEST_DELAY, FIRST_DELAY * 2.0**self._tries) * random.uniform(0.5, 1.0)  # noqa: S311  # jitter
+        self._tries += 1
+        if retry_after is not None and retry_after.isdigit():
+            delay = max(delay, float(retry_after))
+        if self._exchange.again and self._exchange.once:
+            raise OutcomeUnknown
+        if time.monotonic() + delay > self._end:
+            raise OutcomeUnknown if self._exchange.again else error
+        return delay
