@@ -191,7 +191,7 @@ class AsyncStore:
     def _join(self, followed: Followed[Any, V], render: Callable[[V], T]) -> Channel[Any, T]:
         if self._closed or self._following_ended:
             raise Closed
-        key = (asyncio.get_running_loop(), followed.topic, render)
+        key = (asyncio.get_running_loop(), followed.topic, (type(followed), render))
         with self._another_loop:
             channel = self._channels.get(key)
             if channel is None:

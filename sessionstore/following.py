@@ -4,7 +4,7 @@ A follower reads what has become different since the state that he knows. So he 
 was away for long, or is slow, is right again after one read.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sessionstore import feed
 from sessionstore.limits import Limits
@@ -53,6 +53,33 @@ class FollowedConversation:
             return None
         since = seen.since if found.next else found.since
         return found, Seen(found.conversation.incarnation, since, found.next, expired, begun=True)
+
+
+class TurnSeen(NamedTuple):
+    """What a follower of a conversation's turn knows: its life, whose turn it is, and what its holder has to know."""
+
+    incarnation: int | None
+    known: tuple[Any, ...] | None = None
+
+
+class FollowedTurn:
+    """What a holder has to know, and nothing that he has said himself: the conversation, without its messages."""
+
+    def __init__(self, owner: str, limits: Limits, id: str, incarnation: int | None) -> None:
+        self.topic, self._id = Topic(owner, limits.id(id)), id
+        self.start = TurnSeen(limits.number(incarnation, "$.incarnation", least=1))
+
+    def look(self, reads: Reads, seen: TurnSeen) -> tuple[Changes, TurnSeen] | None:
+        """See `Followed`."""
+        view = reads.get(self._id, incarnation=seen.incarnation)
+        turn = view.generation
+        holder = None if turn is None else (turn.number, turn.phase, turn.expired, turn.interrupt_requested)
+        known = (holder, view.queued_inputs)
+        if known == seen.known:
+            return None
+        return Changes(conversation=view, messages=[], reset=False, since=view.tag, next=None), TurnSeen(
+            view.incarnation, known
+        )
 
 
 class ListSeen(NamedTuple):

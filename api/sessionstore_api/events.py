@@ -12,7 +12,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
 from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError, Unavailable
-from sessionstore.following import FollowedConversation, FollowedList
+from sessionstore.following import FollowedConversation, FollowedList, FollowedTurn
 from sessionstore.model import Changes, ListChanges
 from sessionstore_api.calls import Call
 from sessionstore_api.feed import changes_answer, moved_page, state_of
@@ -32,10 +32,14 @@ async def follow_conversation(call: Call[None, StateQuery]) -> Response:
     """Follow a conversation: `changes` with its state as it is now, then whenever it changes; `deleted` at the end.
 
     Reconnect with Last-Event-ID, or `since`, and the first event has only what changed meanwhile. `closed` says why the server
-    ends the stream while the conversation lives.
+    ends the stream while the conversation lives. With `view=turn` there are no messages in it, and only what a holder has to
+    know makes an event: whose turn it is, whether it is to stop, how much waits for it.
     """
     since = state_of(call.last_event_id, "Last-Event-ID") or state_of(call.query.since, "?since")
-    followed = FollowedConversation(call.store.store.owner, call.store.limits, call.id, since, call.incarnation)
+    owner, limits = call.store.store.owner, call.store.limits
+    if call.query.view == "turn":
+        return await _stream(call, call.store.follow(FollowedTurn(owner, limits, call.id, call.incarnation), _changes_event))
+    followed = FollowedConversation(owner, limits, call.id, since, call.incarnation)
     return await _stream(call, call.store.follow(followed, _changes_event))
 
 

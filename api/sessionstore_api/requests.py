@@ -191,6 +191,7 @@ class StateQuery(Request, frozen=True, kw_only=True):
     """From where on."""
 
     since: Annotated[str, doc("The state that you know: an ETag without quotes, or next_since")] | None = None
+    view: Annotated[Literal["full", "turn"], doc("turn: without messages, when something concerns the holder")] = "full"
 
 
 class MessagesQuery(PageQuery, frozen=True, kw_only=True):

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import httpx2
 
 from sessionstore.client import mutations, reads
 from sessionstore.client.exchange import Exchange, Reply, Steps
 from sessionstore.client.persistence import Persistence
-from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream
+from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream, turn_stream
 from sessionstore.client.wire import error_of
 from sessionstore.drafts import Draft
 from sessionstore.errors import ConversationDeleted, SessionStoreError
@@ -130,17 +130,15 @@ class Client:
         )  # fmt: skip
 
     def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
-        """See `Store.heed`; in a thread that follows the conversation."""
-        events = self.events(id)
+        """See `Store.heed`; in a thread that follows the turn."""
+        events = ClientEvents(self, turn_stream(self.limits, id))
 
         def follow() -> None:
-            known: Any = ((generation, False, False), 0)
             with suppress(SessionStoreError):
                 for changes in events:
                     turn = changes.conversation.generation
-                    seen = (turn and (turn.number, turn.interrupt_requested, turn.expired), changes.conversation.queued_inputs)
-                    if seen != known:
-                        known = seen
+                    told = turn and (turn.number, turn.expired, turn.interrupt_requested)
+                    if told != (generation, False, False) or changes.conversation.queued_inputs:
                         alarm()
             alarm()
 

@@ -64,6 +64,11 @@ def conversation_stream(limits: Limits, id: str, since: Tag | None, incarnation:
     return Stream(address(limits.id(id), "events"), _changes, {"since": since}, incarnation)
 
 
+def turn_stream(limits: Limits, id: str) -> Stream[Changes]:
+    """What the holder of a conversation's lease has to know."""
+    return Stream(address(limits.id(id), "events"), _changes, {"view": "turn"})
+
+
 def list_stream(limits: Limits, since: int | None) -> Stream[ListChanges]:
     """The events of the list."""
     return Stream("/v1/events", _list_changes, {"since_change": limits.number(since, "$.since")})
