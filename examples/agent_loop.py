@@ -2,7 +2,8 @@
 
     python examples/agent_loop.py --database sqlite:///garden.db "How many basil packets are left?"
 
-Run it twice at once on one conversation: one of the two generates, the other is told politely who does.
+Run it twice at once on one conversation: one of the two generates, the other is told politely who does. With a server running
+(make serve), `--server http://127.0.0.1:8080` does the same through it; kill the server in the middle and start it again.
 """
 
 import argparse
@@ -12,11 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from sessionstore import Draft, Store, errors
+from sessionstore import Draft, LiveTurn, Store, errors
+from sessionstore.client import Client
 
 STOCK = {"basil": 4, "mint": 0}
 Event = dict[str, Any]
 Model = Callable[[list[Any]], Iterator[Event]]
+AnyStore = Store | Client
 
 
 def scripted_model(transcript: list[Any]) -> Iterator[Event]:
@@ -29,39 +32,38 @@ def scripted_model(transcript: list[Any]) -> Iterator[Event]:
         yield {"type": "tool_call", "id": "call-1", "name": "stock", "arguments": {"seed": "basil"}}
 
 
-def run_turn(store: Store, conversation_id: str, question: str, model: Model, say: Callable[[str], None]) -> bool:
+def run_turn(store: AnyStore, conversation_id: str, question: str, model: Model, say: Callable[[str], None]) -> bool:
     """Answer one question. False when somebody else is answering in this conversation."""
+    asked = [Draft(role="user", content=question)]
     try:
-        turn = store.acquire(conversation_id, "agent-loop", messages=[Draft(role="user", content=question)]).value
+        with store.generate(conversation_id, "agent-loop", messages=asked) as turn:
+            while (call := stream_reply(store, turn, model, say)) is not None:
+                result = {"type": "tool_result", "call": call["id"], "output": STOCK[call["arguments"]["seed"]]}
+                turn.append([Draft(role="tool", content=result)])
+            if not turn.interrupted:
+                turn.finish(usage={"input_tokens": 12, "output_tokens": 9})
     except errors.Generating as busy:
         say(f"[{busy.holder} is answering already, at the latest until {busy.expires_at}; ask again later]")
         return False
-    try:
-        while (call := stream_reply(store, conversation_id, turn.token, model, say)) is not None:
-            result = {"type": "tool_result", "call": call["id"], "output": STOCK[call["arguments"]["seed"]]}
-            store.append(conversation_id, [Draft(role="tool", content=result)], token=turn.token)
     except errors.LeaseLost:
         say("[somebody else took over; what was saved is kept]")
         return False
-    store.finish(conversation_id, token=turn.token, usage={"input_tokens": 12, "output_tokens": 9})
     return True
 
 
-def stream_reply(store: Store, conversation_id: str, token: str, model: Model, say: Callable[[str], None]) -> Event | None:
+def stream_reply(store: AnyStore, turn: LiveTurn, model: Model, say: Callable[[str], None]) -> Event | None:
     """Save the reply again and again while it grows. Answers the tool call that it ends with, if it does."""
-    transcript = [message.content for message in store.messages(conversation_id, limit=1000).items]
+    transcript = [message.content for message in store.messages(turn.id, limit=1000).items]
     reply_id, text = f"reply-{len(transcript)}", ""
     for event in model(transcript):
         if event["type"] == "tool_call":
-            store.append(conversation_id, [Draft(role="assistant", content=event)], token=token)
+            turn.append([Draft(role="assistant", content=event)])
             return event
         text += event["text"]
         say(event["text"])
-        growing = Draft(id=reply_id, role="assistant", content=text, status="partial")
-        lease = store.put(conversation_id, growing, token=token).lease
-        if lease is not None and lease.interrupt_requested:
+        turn.save(reply_id, text)
+        if turn.interrupted:
             break
-    store.put(conversation_id, Draft(id=reply_id, role="assistant", content=text), token=token)
     return None
 
 
@@ -70,6 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("question", nargs="?", default="How many basil packets are left?")
     parser.add_argument("--database", default="sqlite:///garden.db")
+    parser.add_argument("--server", help="the address of a server, instead of a database")
     parser.add_argument("--conversation", default="garden")
     parser.add_argument("--pause", type=float, default=0.2, help="seconds between two words")
     asked = parser.parse_args()
@@ -78,7 +81,7 @@ def main() -> int:
         print(text, end="", flush=True)
         time.sleep(asked.pause)
 
-    with Store.open(asked.database, migrate_first=True) as store:
+    with Client(asked.server) if asked.server else Store.open(asked.database, migrate_first=True) as store:
         store.create(asked.conversation, title="Garden shop")
         answered = run_turn(store, asked.conversation, asked.question, scripted_model, say)
         print()

@@ -2,18 +2,21 @@
 
     with Store.open("sqlite:///conversations.db", migrate_first=True) as store:
         store.create("c1", messages=[Draft(role="user", content="Hello")])
-        turn = store.acquire("c1", "worker-1").value
-        store.finish("c1", [Draft(role="assistant", content="Hi!")], token=turn.token)
+        with store.generate("c1", "worker-1") as turn:
+            turn.save("reply-1", "Hi!")
 
 Errors are in `sessionstore.errors`, values in `sessionstore.model`.
 """
 
 from sessionstore import errors
 from sessionstore.aio import AsyncStore
+from sessionstore.aioturn import AsyncLiveTurn
 from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
 from sessionstore.errors import SessionStoreError
+from sessionstore.events import Events
 from sessionstore.limits import Limits
+from sessionstore.liveturn import LiveTurn
 from sessionstore.mirror import Mirror
 from sessionstore.model import Answer, Conversation, Generation, Lease, Message, Page, Tag
 from sessionstore.store import Store
@@ -22,13 +25,16 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Answer",
+    "AsyncLiveTurn",
     "AsyncStore",
     "Conversation",
     "Draft",
+    "Events",
     "Generation",
     "GuardedConversation",
     "Lease",
     "Limits",
+    "LiveTurn",
     "Message",
     "Mirror",
     "Page",

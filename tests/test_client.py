@@ -110,9 +110,7 @@ def counted(tables: Tables) -> Any:
         tables.rows(
             "SELECT pk, title, metadata, version, message_count, queued_count, generation, deleted_at FROM conversations"
         ),
-        tables.rows(
-            "SELECT position, role, content, metadata, status, mode, version FROM messages ORDER BY pk"
-        ),
+        tables.rows("SELECT position, role, content, metadata, status, mode, version FROM messages ORDER BY pk"),
         tables.rows("SELECT number, holder, phase, first_position, outcome, usage FROM generations"),
     )
 

@@ -62,7 +62,12 @@ def test_the_python_of_the_readme_runs(
     for block in blocks("python"):
         exec(block, names)
     printed = capsys.readouterr().out.splitlines()
-    assert printed == ["worker-1 is generating", "0 user Any basil left?", "1 assistant Let me see: four packets."]
+    assert printed == [
+        "worker-1 is generating",
+        "0 user Any basil left?",
+        "1 assistant Let me see: four packets.",
+        "3 messages, the last one: Thanks!",
+    ]
     with sessionstore.Store.open("sqlite:///conversations.db") as store:
         assert [message.content for message in store.messages("garden").items][1:] == ["Four packets.", "Thanks!"]
 
@@ -84,7 +89,27 @@ def test_the_python_of_the_turns_page_runs(
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/turns.md").read_text(), flags=re.DOTALL):
         exec(block, names)
     printed = capsys.readouterr().out.splitlines()
-    assert printed == ["['And mint?']", "nobody has anything to add", "True 3", "False ['Thanks!']"]
+    assert printed == [
+        "complete completed",
+        "interrupted failed",
+        "['And mint?']",
+        "nobody has anything to add",
+        "['And mint?', 'Thanks!']",
+        "['Bye!']",
+        "True 5",
+        "False ['deleted']",
+    ]
+
+
+def test_the_python_of_the_client_page_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    server = Server(f"sqlite:///{tmp_path}/store.db")
+    try:
+        names: dict[str, object] = {}
+        for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/client.md").read_text(), flags=re.DOTALL):
+            exec(block.replace("http://127.0.0.1:8080", server.address), names)
+    finally:
+        assert server.stop() == 0
+    assert capsys.readouterr().out.splitlines() == ["user Any basil?", "assistant Four packets.", "Four packets."]
 
 
 def test_the_figures_of_the_readme_are_those_that_were_measured() -> None:
@@ -152,14 +177,14 @@ def test_what_happens_names_tests_that_exist_and_every_case() -> None:
     page = (ROOT / "docs/what-happens.md").read_text()
     written = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     defined = set(re.findall(r"def (test_\w+)", written))
-    rows = re.findall(r"^\| ([RLMFI]\d+) \| … .* \| (.*) \|$", page, flags=re.MULTILINE)
+    rows = re.findall(r"^\| ([RLMFIE]\d+) \| … .* \| (.*) \|$", page, flags=re.MULTILINE)
     for case, tests in rows:
         named = re.findall(r"`(\w+)`", tests)
         assert named, case
         assert set(named) <= defined, (case, set(named) - defined)
     beside = re.findall(r"^\| … .* \| (.*) \|$", page, flags=re.MULTILINE)
     assert set(re.findall(r"`(\w+)`", " ".join(beside))) <= defined
-    later = {"R15", "L16", "M8", "M9", "M10", "M11", "M12", "M13", "M14", "F5"}
-    numbers = {"R": 17, "L": 23, "M": 18, "F": 7, "I": 7}
+    later = {"R15", "M8", "M9", "M10", "M11", "M12", "M13", "F5"}
+    numbers = {"R": 17, "L": 23, "M": 18, "F": 7, "I": 7, "E": 5}
     built = {f"{letter}{n}" for letter, last in numbers.items() for n in range(1, last + 1)} - later
     assert {case for case, _ in rows} == built

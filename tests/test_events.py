@@ -1,8 +1,10 @@
 """Events: whoever follows is told, by whatever process it was changed, and ends up with what a fresh reader sees."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -173,6 +175,21 @@ def test_e4_a_large_change_comes_in_pages(store: Store) -> None:
         gone = [next(events) for _ in range(5)]
         assert sum(len(page.messages) for page in gone) == 500
         assert {message.status for page in gone for message in page.messages} == {"deleted"}
+
+
+def test_m14_a_reader_who_stops_in_the_middle_holds_nobody_up(plain: Store, path: Path) -> None:
+    plain.append("c", [user(n) for n in range(1_000)])
+    with plain.events("c") as events:
+        next(events)
+        plain.append("c", [user("meanwhile", "w")])
+        connection = sqlite3.connect(path, isolation_level=None)
+        # Nothing of the log is held by a reader: all of it can be copied back.
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0)
+        connection.close()
+        mirror = Mirror()
+        while len(mirror.messages) < 902:
+            mirror.apply(next(events))
+        assert mirror.messages[-1].id == "w"
 
 
 def test_a_reader_who_breaks_off_in_the_middle_of_pages_loses_nothing(store: Store) -> None:
