@@ -1,6 +1,7 @@
 """Fixtures: a store behind each of its faces, an injected clock, and what lies in the tables."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import threading
@@ -161,7 +162,7 @@ def url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-FACES = ["Store", "AsyncStore", "Client", "AsyncClient"]
+FACES = os.environ.get("FACES", "Store AsyncStore Client AsyncClient").split()
 
 
 @pytest.fixture(params=FACES)

@@ -20,6 +20,8 @@ COPIED = ("sessionstore", "api", "tests", "migrations", "examples", "docs", "pyp
 CONVERSATIONS, MESSAGES = "tests/test_conversations.py", "tests/test_messages.py"
 LEASES, FORKS, TRANSACT = "tests/test_leases.py", "tests/test_forks.py", "tests/test_transact.py"
 DATABASE, READS, GROUPS = "tests/test_database.py", "tests/test_reads.py", "tests/test_groups.py"
+EVENTS, GENERATE, KEEPER = "tests/test_events.py", "tests/test_generate.py", "tests/test_keeper.py"
+CLIENT, STREAMS = "tests/test_client.py", "tests/api/test_events.py"
 
 
 class Mutant(NamedTuple):
@@ -173,6 +175,64 @@ MUTANTS = [
     _("deletions are not told", "statements", '_shown = or_(_alive, b("deleted") == 1)', '_shown = or_(_alive, b("deleted") == 9)', "tests/test_changes.py"),
     _("another life is no reset", "feed", "since.incarnation != conversation.incarnation or", "", "tests/test_changes.py"),
     _("pages of changes skip rows of one version", "statements", 'tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))', 'm.version > b("version")', "tests/test_changes.py"),
+    # Following
+    _("followers not told when the watcher starts", "watch", "        self.tell_everybody()\n        look_at_leases", "        look_at_leases", EVENTS),
+    _("own commits ring no bell", "writer", "if self.committed is not None:", "if False:", EVENTS),
+    _("other processes not asked for", "watch", "pulse.beats() or self._bell.is_set()", "self._bell.is_set()", EVENTS),
+    _("expired leases not looked at", "watch", "if time.monotonic() >= look_at_leases:", "if False:", EVENTS),
+    _("one look at many changes", "watch", "if len(rows) < NEWS_PER_LOOK:", "if True:", EVENTS),
+    _("a watcher that stumbles stays down", "watch", "            except Exception as error:", "            except ZeroDivisionError:\n                return\n            except Exception as error:", EVENTS),
+    _("the list is not told", "watch", "                self._tell(Topic(owner, None), None)\n            seen", "                pass\n            seen", EVENTS),
+    _("a new life is followed on", "following", "limit=CHANGES_PER_EVENT, incarnation=seen.incarnation", "limit=CHANGES_PER_EVENT", EVENTS),
+    _("expiry is no news", "following", "(seen.since, seen.expired) == (found.conversation.tag, expired)", "seen.since == found.conversation.tag", EVENTS),
+    _("pages lose their place", "following", "Seen(found.conversation.incarnation, since, found.next,", "Seen(found.conversation.incarnation, found.since, None,", EVENTS),
+    _("expiry is no news of the list", "statements", 'c.lease_expires_at > b("expired_after")', "c.lease_expires_at < 0", EVENTS),
+    _("every page is a reset", "feed", "reset=whole and place is None", "reset=whole", EVENTS),
+    _("the list has no tombstones", "feed", "deleted=int(not reset), count=count + 1)\n    shown, more", "deleted=0, count=count + 1)\n    shown, more", EVENTS),
+    _("a revived lease is no news", "life", "self._revived = holds and self.expired", "self._revived = False", EVENTS),
+    _("revived by a save, two versions", "life", "self.row.version if self.raised else", "self.row.version if self.changed else", EVENTS),
+    _("what came while it was read is lost", "channel", "while found is None and self._looking[seen]:", "while False:", EVENTS),
+    _("followers share one error", "channel", "copy.copy(error) if", "error if", EVENTS),
+    _("a closed store leaves followers waiting", "store", "        self.watch.tell_everybody()\n", "", EVENTS),
+    # Generating
+    _("no renewal in between", "keeper", "and (left := self._due - running_time()) > 0", "", KEEPER),
+    _("suspend does not count", "keeper", "min(left, LONGEST_SLEEP)", "left", KEEPER),
+    _("a failed renewal is the last", "keeper", "            except Exception as error:", "            except ZeroDivisionError:\n                return\n            except Exception as error:", KEEPER),
+    _("what is lost is kept on", "keeper", "self._lost(error)\n                return", "self._lost(error)", KEEPER),
+    _("a wish to stop waits for the next call", "live", "                alarm()\n", "                pass\n", GENERATE),
+    _("lost is not raised at the next call", "liveturn", "        if self._gone is not None:\n            raise", "        if False:\n            raise", GENERATE),
+    _("a growing reply is never complete", "liveturn", '        if outcome != "completed":', "        if True:", GENERATE),
+    _("a failed turn is completed", "liveturn", 'return "failed" if isinstance(error, Exception) else "interrupted"', 'return "completed"', GENERATE),
+    _("an interrupted turn is completed", "liveturn", 'return "interrupted" if self._interrupted else "completed"', 'return "completed"', GENERATE),
+    _("saves without a precondition", "liveturn", "draft, if_match=known, only_create=known is None", "draft", GENERATE),
+    # The latest partial wins
+    _("partials are not folded", "lanes", "return folded(group)", "return group", GROUPS),
+    _("complete messages are folded", "orders", 'draft.status == "partial" and if_match is None', "if_match is None", GROUPS),
+    _("conditional saves are folded", "orders", "and if_match is None and not only_create:", ":", GROUPS),
+    _("labels of folded saves are lost", "orders", "token, incarnation, draft.metadata_json)", "token, incarnation)", GROUPS),
+    _("folded across other calls", "items", "        last.update(dict.fromkeys(item.keys, len(kept)))", "        last.update(dict.fromkeys(item.keys, len(kept)) if item.fold else {})", GROUPS),
+    _("a cancelled save is the one that counts", "items", "self.change = self._wanted[-1].change", "pass", GROUPS),
+    _("folded saves say that they created", "items", "self.result if error or newest or fold is None else", "self.result if True else", GROUPS),
+    # Events over HTTP
+    Mutant("slow readers are kept", "api/sessionstore_api/events.py", "if clock() - began > SLOW_SECONDS:", "if False:", STREAMS),
+    Mutant("readers of nothing are kept", "api/sessionstore_api/protocol.py", "self._gone = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)", "self._gone = None", STREAMS),
+    Mutant("a stopping server says nothing", "api/sessionstore_api/serve.py", 'self.lifespan.state["store"].end_events()', "pass", STREAMS),
+    Mutant("Last-Event-ID ignored", "api/sessionstore_api/events.py", 'state_of(call.last_event_id, "Last-Event-ID") or', "", STREAMS),
+    Mutant("what moved takes filters", "api/sessionstore_api/conversations.py", "if (query.generating, query.parent_id, query.q) != (None, None, None):", "if False:", STREAMS),
+    # The client
+    _("a delete names no life", "client/mutations", "    if incarnation is None:\n        incarnation = (yield from reads.get(limits, id)).incarnation\n", "", CLIENT),
+    _("an interrupt names no turn", "client/mutations", "        generation = None if turn is None else turn.number", "        generation = None", CLIENT),
+    _("a put that was done is refused", "client/mutations", "if not (exchange.again and refused.same):", "if True:", CLIENT),
+    _("an overtaken put is a repeat", "client/mutations", "if not (exchange.again and refused.same):", "if not exchange.again:", CLIENT),
+    _("a fork that was done is refused", "client/mutations", "if not (exchange.again and exists.same):", "if True:", CLIENT),
+    _("a claim is repeated blindly", "client/persistence", "if self._exchange.again and self._exchange.once:", "if False:", CLIENT),
+    _("a claim names nothing", "client/mutations", "named = [item.message.id for item in waiting.items] or None", "named = None", CLIENT),
+    _("an unknown outcome is called unreachable", "client/persistence", "raise OutcomeUnknown if self._exchange.again else error", "raise error", CLIENT),
+    _("messages without ids", "client/mutations", "if draft.named or not as_named else _without_id(draft)", "if draft.named else _without_id(draft)", CLIENT),
+    _("messages of a create get ids", "client/mutations", "if draft.named or not as_named else _without_id(draft)", "", "tests/test_leases.py tests/test_conversations.py"),
+    _("a gateway's error is final", "client/persistence", "isinstance(error, UnexpectedAnswer) and error.status in GATEWAY", "False", CLIENT),
+    _("a break is the end of events", "client/blocking", "delay = persistence.after_silence(failure)\n            except ConversationDeleted", "return\n            except ConversationDeleted", CLIENT),
+    _("a reconnect knows nothing", "client/stream", 'headers["Last-Event-ID"] = self._last_id', "pass", CLIENT),
     _("migrations with foreign keys on", "dialect", "foreign_keys=False)", "foreign_keys=True)", "tests/test_migrations.py"),
     _("migrations leave broken references", "dialect", "            if broken:", "            if False:", "tests/test_migrations.py"),
 ]  # fmt: skip
@@ -212,9 +272,13 @@ def _try(mutant: Mutant) -> tuple[list[str], str]:
             "--maxfail=3",
             "-p",
             "no:cacheprovider",
+            "-o",
+            "faulthandler_timeout=30",
             *mutant.tests.split(),
         ]
-        environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}"}
+        # The faces in the process are enough, but for the client itself.
+        faces = "Client AsyncClient" if "/client/" in mutant.file else "Store AsyncStore"
+        environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}", "FACES": faces}
         done = subprocess.run(run, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=600)
     failed = re.findall(r"^(?:FAILED|ERROR) \S+::([\w]+)", done.stdout, flags=re.MULTILINE)
     # A test that hangs ends the run without a word about its name (faulthandler_timeout).

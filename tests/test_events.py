@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from sessionstore import AsyncStore, Mirror, Store, errors
+from sessionstore import AsyncStore, Mirror, Store, errors, watch
+from sessionstore.channel import Channel
 from sessionstore.following import CHANGES_PER_EVENT
 from sessionstore.reads import Reads
+from sessionstore.watch import Watch
 from tests.conftest import TOKEN, Clock, reply, user
 
 
@@ -297,6 +299,114 @@ def test_nobody_watches_once_nobody_follows(plain: Store) -> None:
         next(events)
         plain.append("c", [user("again", "g")])
         assert [message.id for message in next(events).messages] == ["g"]
+
+
+def test_what_happens_while_the_watcher_starts_is_told(plain: Store, elsewhere: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody has read the state, and the watcher has not yet begun: what is committed then is older than all it looks for."""
+    starting, go, newest = threading.Event(), threading.Event(), Watch._newest
+
+    def late(self: Watch, pulse: Any) -> int:
+        starting.set()
+        go.wait(30)
+        return newest(self, pulse)
+
+    monkeypatch.setattr(Watch, "_newest", late)
+    with plain.events("c") as events:
+        assert events.wait() is not None
+        starting.wait(30)
+        elsewhere.append("c", [user("in between", "b")])
+        go.set()
+        told = events.wait(10)
+        assert told is not None
+        assert [message.id for message in told.messages] == ["b"]
+
+
+def test_own_commits_ring_a_bell(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "POLL_SECONDS", 60)
+    with plain.events("c") as events:
+        next(events)
+        assert events.wait(0.05) is None
+        plain.append("c", [user("news", "n")])
+        assert events.wait(10) is not None
+
+
+def test_many_changes_at_once_are_all_told(plain: Store, elsewhere: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "NEWS_PER_LOOK", 2)
+    for n in range(7):
+        plain.create(f"n{n}")
+    streams = [plain.events(f"n{n}") for n in range(7)]
+    for events in streams:
+        next(events)
+    with plain.list_events() as listed:
+        next(listed)
+        for n in range(7):
+            elsewhere.label(f"n{n}", title="all of you")
+        for events in streams:
+            told = events.wait(10)
+            assert told is not None
+            assert told.conversation.title == "all of you"
+            events.close()
+
+
+def test_a_watcher_that_stumbles_gets_up(
+    plain: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(watch, "TROUBLE_SECONDS", 0.01)
+    with plain.events("c") as events:
+        next(events)
+        look, failed = Watch._look, list[Any]()
+
+        def once(self: Watch, pulse: Any, seen: int) -> int:
+            if not failed:
+                failed.append(seen)
+                raise ZeroDivisionError
+            return look(self, pulse, seen)
+
+        monkeypatch.setattr(Watch, "_look", once)
+        for n in range(3):
+            plain.append("c", [user(n, f"a{n}")])
+            told = events.wait(10)
+            assert told is not None
+            assert [message.id for message in told.messages] == [f"a{n}"]
+    assert failed
+    assert "the watcher stumbled" in caplog.text
+
+
+def test_news_that_come_while_it_is_read_are_read_as_well() -> None:
+    async def main() -> None:
+        state, reading = ["old"], asyncio.Event()
+
+        async def look(seen: str) -> tuple[str, str] | None:
+            found = state[0]
+            reading.set()
+            await asyncio.sleep(0.05)
+            return (found, found) if found != seen else None
+
+        channel: Channel[str, str] = Channel(look)
+        waiting = asyncio.ensure_future(channel.after("old"))
+        await reading.wait()
+        state[0] = "new"
+        channel.tell(None)
+        assert await asyncio.wait_for(waiting, 10) == ("new", "new")
+
+    asyncio.run(main())
+
+
+def test_each_of_many_followers_has_an_error_of_his_own() -> None:
+    async def main() -> None:
+        async def look(_: str) -> None:
+            raise errors.Busy
+
+        channel: Channel[str, str] = Channel(look)
+        first, second = await asyncio.gather(channel.after("s"), channel.after("s"), return_exceptions=True)
+        assert isinstance(first, errors.Busy)
+        assert isinstance(second, errors.Busy)
+        assert first is not second
+        channel.end()
+        with pytest.raises(errors.Closed):
+            await channel.after("s")
+
+    asyncio.run(main())
 
 
 def test_what_a_hundred_follow_is_read_once(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
