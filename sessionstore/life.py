@@ -67,8 +67,7 @@ class Life:
         self.buried = False
         self.doom: BaseException | None = None
         self._pending = self._lease_changed = self._renewed = self.raised = False
-        # Everybody was shown an expired lease: that it lives again is news.
-        self._revived = holds and self.expired
+        self._revived = False
         if holds:
             self.extend_lease()
 
@@ -178,6 +177,8 @@ class Life:
     def extend_lease(self, ttl_ms: int | None = None) -> None:
         """Let the lease end a whole time to live from now."""
         row = self.row
+        # Everybody was shown an expired lease: that it lives again is news.
+        self._revived = self._revived or self.expired
         if ttl_ms is not None and ttl_ms != row.lease_ttl_ms:
             row.lease_ttl_ms = ttl_ms
             self._lease_changed = True

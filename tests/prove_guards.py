@@ -189,7 +189,7 @@ MUTANTS = [
     _("expiry is no news of the list", "statements", 'c.lease_expires_at > b("expired_after")', "c.lease_expires_at < 0", EVENTS),
     _("every page is a reset", "feed", "reset=whole and place is None", "reset=whole", EVENTS),
     _("the list has no tombstones", "feed", "deleted=int(not reset), count=count + 1)\n    shown, more", "deleted=0, count=count + 1)\n    shown, more", EVENTS),
-    _("a revived lease is no news", "life", "self._revived = holds and self.expired", "self._revived = False", EVENTS),
+    _("a revived lease is no news", "life", "self._revived = self._revived or self.expired", "pass", EVENTS),
     _("revived by a save, two versions", "life", "self.row.version if self.raised else", "self.row.version if self.changed else", EVENTS),
     _("what came while it was read is lost", "channel", "while found is None and self._looking[seen]:", "while False:", EVENTS),
     _("followers share one error", "channel", "copy.copy(error) if", "error if", EVENTS),

@@ -9,15 +9,20 @@ from typing import Any, NamedTuple
 
 
 class Msg(NamedTuple):
-    """A message. `first` is the content that it was stored with, by which a repeat is recognised."""
+    """A message. `first` is the content that it was stored with, by which a repeat is recognised.
+
+    Without a position it waits in the queue, or was cancelled there; `claimed_by` is the token of the turn that took it.
+    """
 
     id: str
-    position: int
+    position: int | None
     content: Any
     status: str
     first: Any
     labels: Any = None
     version: int = 0
+    is_input: bool = False
+    claimed_by: str | None = None
 
 
 class Turn(NamedTuple):
@@ -65,6 +70,7 @@ class Call(NamedTuple):
     recreate: int | None = None
     if_match: str | None = None
     through: int | None = None
+    ids: tuple[str, ...] | None = None
 
 
 class Said(NamedTuple):
@@ -72,10 +78,10 @@ class Said(NamedTuple):
 
     code: str
     version: int | None = None
-    messages: tuple[tuple[str, int, Any, str], ...] = ()
+    messages: tuple[tuple[str, int | None, Any, str], ...] = ()
 
 
-GUARDED = {"append", "put", "label_message", "delete_message", "truncate", "delete", "renew", "release", "finish"}
+GUARDED = {"append", "put", "label_message", "delete_message", "truncate", "delete", "renew", "release", "finish", "claim"}
 MUST_HOLD = {"renew", "release", "finish"}
 Step = tuple[State, Said]
 
@@ -117,13 +123,14 @@ def judge(state: State, call: Call, now: int) -> Step:
     after, said = CHANGES[call.name](started, call, now)
     if said.code not in ("done", "replayed"):
         return state, said
-    return raised(state, after, said)
+    revived = turn is not None and call.token == turn.token and turn.expired(now)
+    return raised(state, after, said, revived=revived)
 
 
-def raised(before: State, after: State, said: Said) -> Step:
-    """The version rises once when anything but the expiry changed, and then it was no repeat."""
+def raised(before: State, after: State, said: Said, *, revived: bool = False) -> Step:
+    """The version rises once when anything but the expiry changed, and then it was no repeat; or when a lease lives again."""
     changed = _visible(before) != _visible(after)
-    after = after._replace(version=before.version + changed)
+    after = after._replace(version=before.version + (changed or revived))
     old = {m.id: m for m in before.messages}
     stamped = (m if old.get(m.id) == m else m._replace(version=after.version) for m in after.messages)
     after = after._replace(messages=tuple(stamped))
@@ -148,7 +155,12 @@ def find(state: State, id: str) -> Msg | None:
     return next((m for m in state.messages if m.id == id), None)
 
 
-def shown(messages: Any) -> tuple[tuple[str, int, Any, str], ...]:
+def placed(state: State) -> list[Msg]:
+    """The transcript, deleted messages with it."""
+    return sorted((m for m in state.messages if m.position is not None), key=lambda m: m.position or 0)
+
+
+def shown(messages: Any) -> tuple[tuple[str, int | None, Any, str], ...]:
     return tuple((m.id, m.position, m.content, m.status) for m in messages)
 
 
@@ -169,7 +181,7 @@ def create(state: State, call: Call) -> Step:
     if state.alive:
         if state.made_by != identity:
             return state, Said("conversation-exists")
-        first = tuple(m for m in state.messages if m.position < len(call.messages))
+        first = tuple(m for m in placed(state) if (m.position or 0) < len(call.messages))
         return state, Said("replayed", state.version, shown(first))
     if call.recreate is None and state.lives:
         return state, Said("conversation-deleted")
@@ -183,7 +195,7 @@ def create(state: State, call: Call) -> Step:
 
 
 def look(state: State, call: Call) -> Said:
-    living = shown(m for m in state.messages if m.status != "deleted")
+    living = shown(m for m in placed(state) if m.status != "deleted")
     return Said("done", state.version) if call.name == "get" else Said("done", None, living)
 
 
@@ -198,13 +210,80 @@ def append(state: State, call: Call, _: int) -> Step:
             return state, Said("message-deleted")
         elif there.first != content:
             return state, Said("message-exists")
+        elif there.status == "queued":
+            return state, Said("message-queued")
         told.append(there)
     return after, Said("done" if new else "replayed", None, shown(told))
 
 
+UNUSABLE = {"deleted": "message-deleted", "queued": "message-queued"}
+
+
+def queue(state: State, call: Call, _: int) -> Step:
+    after, told, new = state, [], False
+    for id, content, _status in call.messages:
+        there = find(state, id)
+        if there is None:
+            there, new = Msg(id, None, content, "queued", content, is_input=True), True
+            after = after._replace(messages=(*after.messages, there))
+        elif there.status == "deleted":
+            return state, Said("message-deleted")
+        elif there.first != content:
+            return state, Said("message-exists")
+        told.append(there)
+    return after, Said("done" if new else "replayed", None, shown(told))
+
+
+def as_input(state: State, id: str) -> Msg | Said:
+    there = find(state, id)
+    if there is not None and there.status == "deleted":
+        return Said("message-deleted")
+    return Said("message-not-found") if there is None or not there.is_input else there
+
+
+def cancel(state: State, call: Call, _: int) -> Step:
+    there = as_input(state, call.message_id)
+    if isinstance(there, Said):
+        return state, there
+    if there.status != "queued":
+        return state, Said("input-claimed")
+    return replaced(state, there.id, status="deleted", content=None, first=None), Said("done")
+
+
+def claim(state: State, call: Call, _: int) -> Step:
+    waiting = [m.id for m in state.messages if m.status == "queued"]
+    after, new = state, False
+    mine = None if state.turn is None else call.token
+    for id in waiting if call.ids is None else call.ids:
+        there = as_input(state, id)
+        if isinstance(there, Said):
+            return state, there
+        if there.status != "queued" and there.claimed_by != mine:
+            return state, Said("input-claimed")
+        if there.status == "queued":
+            after = replaced(after, id, position=after.next, status="complete", claimed_by=mine)._replace(next=after.next + 1)
+            new = True
+    told = [find(after, id) for id in (waiting if call.ids is None else call.ids)]
+    return after, Said("done" if new else "replayed", None, shown(told))
+
+
+def rolled_back(state: State, turn: Turn) -> State:
+    """Without what a turn has stored; what it had claimed waits again."""
+    messages = []
+    for m in state.messages:
+        stands = m.position is not None and m.position >= turn.first_position and m.status != "deleted"
+        if stands and m.is_input and m.claimed_by == turn.token:
+            messages.append(m._replace(position=None, status="queued", claimed_by=None))
+        elif stands:
+            messages.append(m._replace(status="deleted", content=None, first=None))
+        else:
+            messages.append(m)
+    return state._replace(messages=tuple(messages))
+
+
 def appended(state: State, call: Call) -> Said | None:
     there = [(find(state, id), content) for id, content, _ in call.messages]
-    if all(m is not None and m.status != "deleted" and m.first == content for m, content in there):
+    if all(m is not None and m.status not in UNUSABLE and m.first == content for m, content in there):
         return Said("replayed", None, shown(m for m, _ in there))
     return None
 
@@ -217,8 +296,8 @@ def put(state: State, call: Call, _: int) -> Step:
     if there is None:
         after = add(state, id, content, status)
         return after, Said("done", None, shown(after.messages[-1:]))
-    if there.status == "deleted":
-        return state, Said("message-deleted")
+    if there.status in UNUSABLE:
+        return state, Said(UNUSABLE[there.status])
     if call.if_match == "stale":
         return state, Said("precondition-failed")
     if (there.content, there.status) == (content, status):
@@ -240,8 +319,8 @@ def delete_message(state: State, call: Call, _: int) -> Step:
     there = find(state, call.message_id)
     if there is None:
         return state, Said("message-not-found")
-    if there.status == "deleted":
-        return state, Said("message-deleted")
+    if there.status in UNUSABLE:
+        return state, Said(UNUSABLE[there.status])
     return replaced(state, call.message_id, status="deleted", content=None, first=None), Said("done")
 
 
@@ -249,8 +328,8 @@ def label_message(state: State, call: Call, _: int) -> Step:
     there = find(state, call.message_id)
     if there is None:
         return state, Said("message-not-found")
-    if there.status == "deleted":
-        return state, Said("message-deleted")
+    if there.status in UNUSABLE:
+        return state, Said(UNUSABLE[there.status])
     same = there.labels == call.title
     after = replaced(state, call.message_id, labels=call.title)
     return after, Said("replayed" if same else "done", None, shown([there]))
@@ -287,21 +366,23 @@ def fork(source: State, target: State, call: Call, now: int) -> tuple[State, Sta
     copied = _copied(after, call.through, bound)
     if copied is None:
         return source, target, Said("invalid")
-    last = copied[-1].position if copied else -1
+    last = (copied[-1].position or 0) if copied else -1
     child = State(lives=1, alive=True, made_by=identity, version=1, next=last + 1, title=source.title, messages=copied)
-    return raised(source, after, Said("done"))[0], child, Said("done", 1)
+    revived = holds and turn is not None and turn.expired(now)
+    return raised(source, after, Said("done"), revived=revived)[0], child, Said("done", 1)
 
 
 def _copied(source: State, through: int | None, bound: int | None) -> tuple[Msg, ...] | None:
-    living = [m for m in source.messages if m.status != "deleted" and (bound is None or m.position < bound)]
+    living = [m for m in placed(source) if m.status != "deleted" and (bound is None or (m.position or 0) < bound)]
     if through is not None and through not in [m.position for m in living]:
         return None
-    kept = [m for m in living if through is None or m.position <= through]
-    return tuple(m._replace(status="interrupted" if m.status == "partial" else m.status, version=1) for m in kept)
+    kept = [m for m in living if through is None or (m.position or 0) <= through]
+    plain = (m._replace(version=1, claimed_by=None) for m in kept)
+    return tuple(m._replace(status="interrupted") if m.status == "partial" else m for m in plain)
 
 
 def truncate(state: State, call: Call, _: int) -> Step:
-    hit = [m.id for m in state.messages if call.first < m.position <= call.last and m.status != "deleted"]
+    hit = [m.id for m in placed(state) if call.first < (m.position or 0) <= call.last and m.status != "deleted"]
     after = state
     for id in hit:
         after = replaced(after, id, status="deleted", content=None, first=None)
@@ -328,6 +409,8 @@ def acquire(state: State, call: Call, now: int) -> Step:
     if turn is not None and not turn.expired(now) and call.busy == "reject":
         return state, Said("generating")
     free = end(state, "expired" if turn is not None and turn.expired(now) else "interrupted")
+    if turn is not None and not turn.expired(now) and call.busy == "rollback":
+        free = rolled_back(free, turn)
     after, said = append(free, call, now)
     if said.code not in ("done", "replayed"):
         return state, said
@@ -340,7 +423,7 @@ def renew(state: State, *_: Any) -> Step:
 
 
 def release(state: State, *_: Any) -> Step:
-    return end(state, "released"), Said("done")
+    return end(state, "released"), Said("done", -1)
 
 
 def finish(state: State, call: Call, now: int) -> Step:
@@ -355,7 +438,7 @@ def finish(state: State, call: Call, now: int) -> Step:
 
 
 def was_truncated(state: State, call: Call) -> Said | None:
-    left = any(call.first < m.position <= call.last and m.status != "deleted" for m in state.messages)
+    left = any(call.first < (m.position or 0) <= call.last and m.status != "deleted" for m in placed(state))
     return None if left else Said("replayed", state.version)
 
 
@@ -365,7 +448,7 @@ def ended_so(how: str) -> Callable[[State, Call], Said | None]:
         if (call.token, how, content) not in state.ended:
             return None
         told = shown(m for id, *_ in call.messages for m in state.messages if m.id == id)
-        return Said("replayed", state.version if how == "finished" else None, told)
+        return Said("replayed", state.version, told)
 
     return was_ended
 
@@ -392,6 +475,9 @@ CHANGES: dict[str, Callable[[State, Call, int], Step]] = {
     "release": release,
     "finish": finish,
     "interrupt": interrupt,
+    "queue": queue,
+    "cancel": cancel,
+    "claim": claim,
 }
 REPEATS: dict[str, Callable[[State, Call], Said | None]] = {
     "append": appended,

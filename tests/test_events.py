@@ -3,15 +3,17 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessionstore import AsyncStore, Mirror, Store, errors, watch
+from sessionstore import AsyncStore, Mirror, Store, errors, statements, watch
 from sessionstore.channel import Channel
-from sessionstore.following import CHANGES_PER_EVENT
+from sessionstore.following import CHANGES_PER_EVENT, FollowedConversation, FollowedList
 from sessionstore.reads import Reads
 from sessionstore.watch import Watch
 from tests.conftest import TOKEN, Clock, reply, user
@@ -27,6 +29,37 @@ def elsewhere(url: str, clock: Clock) -> Iterator[Store]:
     """Another store on the same file: nothing in memory is shared with the first, as with another process."""
     with Store.open(url, clock=clock) as opened:
         yield opened
+
+
+Meanwhile = Callable[[Any, Callable[[], Any]], Any]
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
+    """What is told of something that happens while somebody waits: he has looked, and found nothing new."""
+    nothing_new = threading.Event()
+
+    def noting(look: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any) -> Any:
+            nothing_new.clear()
+            found = look(*args)
+            if found is None:
+                nothing_new.set()
+            return found
+
+        return noted
+
+    for followed in (FollowedConversation, FollowedList):
+        monkeypatch.setattr(followed, "look", noting(followed.look))
+
+    def told(events: Any, action: Callable[[], Any]) -> Any:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(next, events, None)
+            assert nothing_new.wait(30)
+            action()
+            return waiting.result()
+
+    return told
 
 
 def shown(mirror: Mirror) -> list[tuple[str, Any, str]]:
@@ -70,20 +103,24 @@ def test_a_growing_reply_is_one_row_and_ends_interrupted_with_its_turn(store: St
         assert shown(mirror) == [("m", "hi", "complete"), ("r", "abc", "interrupted")]
 
 
-def test_what_another_process_commits_is_told(store: Store, elsewhere: Store) -> None:
+@pytest.mark.parametrize("who", ["this process", "another process"])
+def test_what_is_committed_while_somebody_waits_is_told(store: Store, elsewhere: Store, meanwhile: Meanwhile, who: str) -> None:
+    writing = store if who == "this process" else elsewhere
     with store.events("c") as events:
         next(events)
         for n in range(5):
-            elsewhere.append("c", [user(n, f"e{n}")])
-            assert [message.id for message in next(events).messages] == [f"e{n}"]
+            told = meanwhile(events, partial(writing.append, "c", [user(n, f"e{n}")]))
+            assert [message.id for message in told.messages] == [f"e{n}"]
 
 
-def test_only_the_conversation_that_is_followed_is_told(store: Store) -> None:
-    with store.events("c") as events:
-        next(events)
+def test_only_the_conversation_that_is_followed_is_told(store: Store, meanwhile: Meanwhile) -> None:
+    def others_and_this() -> None:
         store.create("other", messages=[user("x", "x")])
         store.append("c", [user("mine", "y")])
-        assert [message.id for message in next(events).messages] == ["y"]
+
+    with store.events("c") as events:
+        next(events)
+        assert [message.id for message in meanwhile(events, others_and_this).messages] == ["y"]
 
 
 def test_e1_whoever_reconnects_after_10000_changes_is_right(store: Store, elsewhere: Store) -> None:
@@ -101,14 +138,13 @@ def test_e1_whoever_reconnects_after_10000_changes_is_right(store: Store, elsewh
         assert mirror.since == fresh.since != before
 
 
-def test_e2_an_expired_lease_is_told_though_nobody_comes(store: Store, clock: Clock) -> None:
+def test_e2_an_expired_lease_is_told_though_nobody_comes(store: Store, clock: Clock, meanwhile: Meanwhile) -> None:
     store.acquire("c", "worker", token=TOKEN)
     with store.events("c") as events:
         first = next(events).conversation.generation
         assert first is not None
         assert not first.expired
-        clock.advance(31_000)
-        told = next(events)
+        told = meanwhile(events, lambda: clock.advance(31_000))
         assert (told.messages, told.since) == ([], store.get("c").tag)
         assert told.conversation.generation is not None
         assert told.conversation.generation.expired
@@ -129,6 +165,14 @@ def test_a_lease_that_lives_again_is_told(store: Store, clock: Clock) -> None:
     assert store.get("c").version == told.version
 
 
+def test_an_acquire_that_revives_its_own_turn_takes_one_version(store: Store, clock: Clock) -> None:
+    store.acquire("c", "worker", token=TOKEN)
+    clock.advance(31_000)
+    before = store.get("c").version
+    assert store.acquire("c", "worker", token=TOKEN).replayed
+    assert store.get("c").version == before + 1
+
+
 def test_a_save_that_revives_takes_one_version(store: Store, clock: Clock) -> None:
     store.acquire("c", "worker", token=TOKEN)
     clock.advance(31_000)
@@ -137,10 +181,10 @@ def test_a_save_that_revives_takes_one_version(store: Store, clock: Clock) -> No
     assert saved.version == store.get("c").version == before + 1
 
 
-def test_e3_a_deletion_ends_the_events(store: Store) -> None:
+def test_e3_a_deletion_ends_the_events(store: Store, meanwhile: Meanwhile) -> None:
     with store.events("c") as events:
         tag = next(events).since
-        store.delete("c")
+        assert meanwhile(events, lambda: store.delete("c")) is None
         assert list(events) == []
     with pytest.raises(errors.ConversationDeleted):
         next(store.events("c", tag))
@@ -205,21 +249,18 @@ def test_a_reader_who_breaks_off_in_the_middle_of_pages_loses_nothing(store: Sto
     assert shown(mirror) == shown(follow(Mirror(), store.events("c")))
 
 
-def test_the_list_is_followed_with_its_tombstones(store: Store, clock: Clock) -> None:
+def test_the_list_is_followed_with_its_tombstones(store: Store, clock: Clock, meanwhile: Meanwhile) -> None:
     with store.list_events() as events:
         first = next(events)
         assert (first.reset, [found.id for found in first.conversations], first.deleted) == (True, ["c"], [])
-        store.create("d")
-        made = next(events)
+        made = meanwhile(events, lambda: store.create("d"))
         assert (made.reset, [found.id for found in made.conversations]) == (False, ["d"])
         life = store.get("d").incarnation
-        store.delete("d")
-        gone = next(events)
+        gone = meanwhile(events, lambda: store.delete("d"))
         assert [(one.id, one.incarnation) for one in gone.deleted] == [("d", life)]
         store.acquire("c", "worker")
         assert [found.generation is not None for found in next(events).conversations] == [True]
-        clock.advance(31_000)
-        (expired,) = next(events).conversations
+        (expired,) = meanwhile(events, lambda: clock.advance(31_000)).conversations
         assert expired.generation is not None
         assert expired.generation.expired
     again = next(store.list_events(gone.change))
@@ -321,35 +362,38 @@ def test_what_happens_while_the_watcher_starts_is_told(plain: Store, elsewhere: 
         assert [message.id for message in told.messages] == ["b"]
 
 
-def test_own_commits_ring_a_bell(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_commits_ring_a_bell(plain: Store, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "POLL_SECONDS", 60)
     with plain.events("c") as events:
         next(events)
-        assert events.wait(0.05) is None
-        plain.append("c", [user("news", "n")])
-        assert events.wait(10) is not None
+        assert meanwhile(events, lambda: plain.append("c", [user("news", "n")])) is not None
 
 
-def test_many_changes_at_once_are_all_told(plain: Store, elsewhere: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.any_sql
+def test_many_changes_at_once_are_all_told(
+    plain: Store, elsewhere: Store, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "NEWS_PER_LOOK", 2)
+
+    def seven_in_one_transaction() -> None:
+        parent = elsewhere.get("c0").incarnation
+        elsewhere.database.write(
+            lambda transaction: [
+                transaction.run(statements.ADVANCE, at=parent + n, version=9, now=1, next_position=0, message_count=0,
+                                queued_count=0, lease_expires_at=None)
+                for n in range(7)
+            ]
+        )  # fmt: skip
+
     for n in range(7):
-        plain.create(f"n{n}")
-    streams = [plain.events(f"n{n}") for n in range(7)]
-    for events in streams:
+        plain.create(f"c{n}")
+    with plain.events("c6") as events:
         next(events)
-    with plain.list_events() as listed:
-        next(listed)
-        for n in range(7):
-            elsewhere.label(f"n{n}", title="all of you")
-        for events in streams:
-            told = events.wait(10)
-            assert told is not None
-            assert told.conversation.title == "all of you"
-            events.close()
+        assert meanwhile(events, seven_in_one_transaction).conversation.version == 9
 
 
 def test_a_watcher_that_stumbles_gets_up(
-    plain: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    plain: Store, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(watch, "TROUBLE_SECONDS", 0.01)
     with plain.events("c") as events:
@@ -364,9 +408,7 @@ def test_a_watcher_that_stumbles_gets_up(
 
         monkeypatch.setattr(Watch, "_look", once)
         for n in range(3):
-            plain.append("c", [user(n, f"a{n}")])
-            told = events.wait(10)
-            assert told is not None
+            told = meanwhile(events, partial(plain.append, "c", [user(n, f"a{n}")]))
             assert [message.id for message in told.messages] == [f"a{n}"]
     assert failed
     assert "the watcher stumbled" in caplog.text

@@ -162,7 +162,7 @@ class Clients(RuleBasedStateMachine):
         life=MAYBE_LIFE,
         messages=unique(COMPLETE),
         ttl=st.sampled_from([1_000, 30_000]),
-        busy=st.sampled_from(["reject", "interrupt"]),
+        busy=st.sampled_from(["reject", "interrupt", "rollback"]),
     )
     def acquire(self, id: str, token: str, life: int | None, messages: Any, ttl: int, busy: str) -> None:
         self.play(id, Call("acquire", token, life, messages, ttl=ttl, busy=busy))
@@ -178,6 +178,23 @@ class Clients(RuleBasedStateMachine):
     @rule(id=IDS, token=MAYBE_TOKEN, force=st.booleans())
     def interrupt(self, id: str, token: str | None, force: bool) -> None:
         self.play(id, Call("interrupt", token, force=force))
+
+    @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, messages=unique(COMPLETE, 1))
+    def queue(self, id: str, token: str | None, life: int | None, messages: Any) -> None:
+        self.play(id, Call("queue", token, life, messages))
+
+    @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, message_id=MESSAGE_IDS)
+    def cancel(self, id: str, token: str | None, life: int | None, message_id: str) -> None:
+        self.play(id, Call("cancel", token, life, message_id=message_id))
+
+    @rule(
+        id=IDS,
+        token=MAYBE_TOKEN,
+        life=MAYBE_LIFE,
+        ids=st.one_of(st.none(), st.lists(MESSAGE_IDS, min_size=1, max_size=2, unique=True).map(tuple)),
+    )
+    def claim(self, id: str, token: str | None, life: int | None, ids: tuple[str, ...] | None) -> None:
+        self.play(id, Call("claim", token, life, ids=ids))
 
     @rule(milliseconds=st.sampled_from([1, 500, 1_000, 30_000, -3_600_000, 3_600_000]))
     def time_passes_or_steps(self, milliseconds: int) -> None:
@@ -199,7 +216,9 @@ class Clients(RuleBasedStateMachine):
     def _same_view(self, seen: Conversation, state: State) -> None:
         turn = state.turn
         assert seen.title == state.title
-        assert seen.message_count == sum(message.status != "deleted" for message in state.messages)
+        assert seen.message_count == sum(message.status != "deleted" for message in rules.placed(state))
+        waiting = [message.id for message in state.messages if message.status == "queued"]
+        assert (seen.queued_inputs, [item.message.id for item in self.store.inputs(seen.id).items]) == (len(waiting), waiting)
         assert (seen.generation is None) == (turn is None)
         if seen.generation is not None and turn is not None:
             shown = (seen.generation.expires_at, seen.generation.expired, seen.generation.interrupt_requested)
@@ -235,6 +254,12 @@ def _method(store: Store, id: str, call: Call, life: int | None, recreate: int |
             return store.finish(id, drafts, **who)
         case "interrupt":
             return store.interrupt(id, force=call.force, **who)
+        case "queue":
+            return store.queue_inputs(id, drafts, **who)
+        case "cancel":
+            return store.cancel_input(id, call.message_id, **who)
+        case "claim":
+            return store.claim_inputs(id, call.ids, **who)
     return getattr(store, call.name)(id, **who)
 
 
@@ -271,5 +296,5 @@ def _draft(id: str, content: str, status: Any) -> Draft:
 
 def test_the_store_keeps_the_rules(template: Path) -> None:
     Clients.template = template
-    quick = settings(max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+    quick = settings(max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Clients, settings=quick)
