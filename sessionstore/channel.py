@@ -32,13 +32,17 @@ class Channel(Generic[S, V]):
         waiting.append(waiter)
         if len(waiting) == 1:
             self._look_after(seen)
-        return await waiter
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._forget(seen)
+            raise
 
     def end(self) -> None:
         """Tell everybody that it is over, also those who come later."""
         self._ended = True
-        for seen in list(self._waiting):
-            self._fail(seen, Closed())
+        for seen in {*self._waiting, *self._looking}:
+            self._fail(self._waiting.pop(seen, []), Closed())
 
     def tell(self, _: News | None) -> None:
         """There may be news. From any thread."""
@@ -53,42 +57,51 @@ class Channel(Generic[S, V]):
 
     def _wake(self) -> None:
         self._told = False
-        for seen, waiting in list(self._waiting.items()):
-            if all(waiter.done() for waiter in waiting):
-                del self._waiting[seen]
-            else:
-                self._look_after(seen)
+        for seen in {*self._waiting, *self._looking}:
+            self._look_after(seen)
+
+    def _forget(self, seen: S) -> None:
+        """Let go of those who wait no more."""
+        left = [waiter for waiter in self._waiting.pop(seen, ()) if not waiter.done()]
+        if left:
+            self._waiting[seen] = left
 
     def _look_after(self, seen: S) -> None:
-        if seen in self._looking:
-            # What is being read may be older than this.
-            self._looking[seen] = True
-            return
-        self._looking[seen] = False
-        task = self._loop.create_task(self._find(seen))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        # What is being read may be older than what happened just now, and than whoever came just now.
+        again = seen in self._looking
+        self._looking[seen] = again
+        if not again:
+            task = self._loop.create_task(self._find(seen))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _find(self, seen: S) -> None:
-        try:
-            found = await self._look(seen)
-            while found is None and self._looking[seen]:
-                self._looking[seen] = False
+        """Look until there is something, or nothing more has happened. Answers those who had come before the look."""
+        while True:
+            self._looking[seen], waiting = False, self._waiting.pop(seen, [])
+            try:
                 found = await self._look(seen)
-        except BaseException as error:  # noqa: BLE001  # it is what everybody is told
-            self._fail(seen, error)
-        else:
-            if found is not None:
-                self._answer(seen, found)
+            except BaseException as error:  # noqa: BLE001  # it is what everybody is told
+                self._fail(waiting, error)
+            else:
+                self._answer(seen, waiting, found)
+            if not self._looking[seen]:
+                break
         del self._looking[seen]
 
-    def _answer(self, seen: S, found: tuple[V, S]) -> None:
-        for waiter in self._waiting.pop(seen, ()):
-            if not waiter.done():
+    def _answer(self, seen: S, waiting: list[asyncio.Future[tuple[V, S]]], found: tuple[V, S] | None) -> None:
+        living = [waiter for waiter in waiting if not waiter.done()]
+        if self._ended:
+            self._fail(living, Closed())
+        elif found is None:
+            if living:
+                self._waiting[seen] = [*living, *self._waiting.get(seen, [])]
+        else:
+            for waiter in living:
                 waiter.set_result(found)
 
-    def _fail(self, seen: S, error: BaseException) -> None:
-        for waiter in self._waiting.pop(seen, ()):
+    def _fail(self, waiting: list[asyncio.Future[tuple[V, S]]], error: BaseException) -> None:
+        for waiter in waiting:
             if waiter.done():
                 continue
             if isinstance(error, asyncio.CancelledError):

@@ -168,6 +168,7 @@ class GuardedConversation(Life):
         outcome: FinishOutcome = "completed",
         usage: dict[str, Any] | None = None,
         unless_inputs: bool = False,
+        complete: bool = False,
     ) -> Finished:
         """Put the last messages and end the turn, both or neither. Raises as `put`, and `InputsPending` with the lease kept."""
         self._held()
@@ -177,8 +178,9 @@ class GuardedConversation(Life):
         usage_json = None if usage is None else self.limits.json_object(usage, "$.usage")
         prepared = prepare_all(drafts, self.limits)
         saved = [self.put(draft).message for draft in prepared]
-        self.end_generation(outcome, end_digest=finish_digest(prepared, outcome, usage), usage=usage_json)
-        # Read again: what was saved as partial is interrupted by the end.
+        digest = finish_digest(prepared, outcome, usage, complete=complete)
+        self.end_generation(outcome, end_digest=digest, usage=usage_json, complete=complete)
+        # Read again: what was saved as partial is settled by the end.
         messages = [self.stored.message(message.id) or message for message in saved]
         return Finished(conversation=self.view(), messages=messages)
 

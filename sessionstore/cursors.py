@@ -52,6 +52,8 @@ class ChangesCursor(Cursor, frozen=True):
     incarnation: Known
     version: Known
     row: Known
+    after: Annotated[int, Meta(ge=-1, le=2**62)]
+    began: Known
 
 
 class TurnsCursor(Cursor, frozen=True):

@@ -120,6 +120,7 @@ class Database:
     @contextmanager
     def pulse(self) -> Iterator[Pulse]:
         """A connection that knows when somebody has committed, for a thread that follows what happens."""
+        self._check_place()
         try:
             with Pulse(self._sqlite, self.statements) as pulse:
                 yield pulse
@@ -172,7 +173,7 @@ class Database:
     @property
     def refusal(self) -> Unavailable | None:
         """Why no call is taken any more, if none is."""
-        return self._writer.refusal or (Closed() if self._closing else None)
+        return self._writer.refusal or (Closed() if self._closing or self._writer.turn.inherited else None)
 
     def engine(self) -> Engine:
         """Which engine this is. Never touches the disk."""

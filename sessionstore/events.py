@@ -1,13 +1,14 @@
 """Events for programs that may wait: an iterator of what has become different."""
 
 import threading
+import time
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from sessionstore.errors import ConversationDeleted
 from sessionstore.following import Followed
 from sessionstore.reads import Reads
-from sessionstore.watch import News, Watch
+from sessionstore.watch import Tell, Watch
 
 V = TypeVar("V")
 
@@ -21,27 +22,40 @@ class Events(Generic[V]):
     def __init__(self, reads: Reads, watch: Watch, followed: Followed[Any, V]) -> None:
         self._reads, self._watch, self._followed = reads, watch, followed
         self._seen, self._begun, self._over = followed.start, False, False
-        self._news = threading.Event()
+        self._news = news = threading.Event()
+        # It knows the bell and not us: events that nobody wants any more are not kept for being told.
+        self._tell: Tell = lambda _: news.set()
         watch.subscribe(followed.topic, self._tell)
 
     def wait(self, seconds: float | None = None) -> V | None:
         """The next change; None when there is none in that time. Raises `StopIteration` at the end."""
-        while not self._over:
+        end = None if seconds is None else time.monotonic() + seconds
+        while True:
             self._news.clear()
-            try:
-                found = self._followed.look(self._reads, self._seen)
-            except ConversationDeleted:
-                self.close()
-                if not self._begun:
-                    raise
-                break
+            found = self._look()
             if found is not None:
-                self._begun = True
-                value, self._seen = found
-                return value
-            if not self._news.wait(seconds):
+                return found
+            if not self._news.wait(None if end is None else max(0.0, end - time.monotonic())):
                 return None
-        raise StopIteration
+
+    def _look(self) -> V | None:
+        if self._over:
+            raise StopIteration
+        try:
+            found = self._followed.look(self._reads, self._seen)
+        except ConversationDeleted:
+            self.close()
+            if self._begun:
+                raise StopIteration from None
+            raise
+        except BaseException:
+            if not self._begun:
+                self.close()
+            raise
+        if found is None:
+            return None
+        self._begun, (value, self._seen) = True, found
+        return value
 
     def close(self) -> None:
         """Be told of nothing more."""
@@ -49,8 +63,9 @@ class Events(Generic[V]):
         self._watch.unsubscribe(self._followed.topic, self._tell)
         self._news.set()
 
-    def _tell(self, _: News | None) -> None:
-        self._news.set()
+    def __del__(self) -> None:
+        if not getattr(self, "_over", True):
+            self.close()
 
     def __iter__(self) -> Self:
         return self

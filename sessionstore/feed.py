@@ -1,5 +1,6 @@
 """The feed of a conversation, and of the list: state and not events, so that who missed everything is right after one read."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from sessionstore import statements
@@ -14,47 +15,77 @@ def changes(
     """A page of what has changed since that state, or all there is if it is none of this life's."""
     whole = since is None or since.incarnation != conversation.incarnation or since.version > conversation.version
     known = Tag(conversation.incarnation, 0) if since is None or whole else since
-    # What stands at the version that is known is no news: a place behind all rows of it.
-    begin = place or Place(known.version, LAST_ROW)
-    rows = _rows(transaction, conversation.incarnation, begin, count + 1, deleted=not whole)
-    shown = rows[:count]
-    following = Place(shown[-1][VERSION], shown[-1][ROW]) if len(rows) > count else None
+    begin = place or _beginning(transaction, conversation, known)
+    # The whole state has no tombstones, but those of what an earlier page of it showed.
+    rows, following = _rows(transaction, conversation.incarnation, begin, count, hidden=begin.began if whole else -1)
     return Changes(
         conversation=conversation,
-        messages=[Message(*row[:ROW]) for row in shown],
+        messages=[Message(*row[:ROW]) for row in rows],
         reset=whole and place is None,
         since=known if following else conversation.tag,
         next=following,
     )
 
 
-def list_changes(
-    transaction: Transaction, owner: str, now: int, since: int | None, expired_after: int, count: int
-) -> ListChanges:
-    """What has changed in the list since that change, or the whole list; and whose lease has run out since that moment."""
+def _beginning(transaction: Transaction, conversation: Conversation, known: Tag) -> Place:
+    # What stands at the version that is known is no news: a place behind all rows of it.
+    youngest = transaction.row(statements.YOUNGEST_KNOWN, pk=conversation.incarnation, version=known.version)
+    after = -1 if youngest is None else youngest[0]
+    return Place(known.version, LAST_ROW, after, conversation.version)
+
+
+def _rows(
+    transaction: Transaction, pk: int, begin: Place, count: int, *, hidden: int
+) -> tuple[list[tuple[Any, ...]], Place | None]:
+    """The rows of a page, and where the next one begins."""
+    asked = {"pk": pk, "version": begin.version, "row": begin.row, "count": count + 1, "hidden": hidden}
+    changed = transaction.rows(statements.CHANGED, **asked)
+    appended = transaction.rows(statements.APPENDED, **asked, after=begin.after)
+    waiting = transaction.rows(statements.WAITING, **asked)
+    rows = sorted((*changed, *appended, *waiting), key=_order)
+    if len(rows) <= count:
+        return rows, None
+    last = _order(rows[count - 1])
+    after = max((row[POSITION] for row in appended if _order(row) <= last), default=begin.after)
+    return rows[:count], Place(*last, after, begin.began)
+
+
+def _order(row: tuple[Any, ...]) -> tuple[int, int]:
+    return row[VERSION], row[ROW]
+
+
+def list_changes(transaction: Transaction, owner: str, now: int, since: int | None, count: int) -> ListChanges:
+    """What has changed in the list since that change, or the whole list."""
     newest = transaction.row(statements.NEWEST_CHANGE)[0]
     reset = since is None or since > newest
     after = 0 if since is None or reset else since
     rows = transaction.rows(statements.LIST_CHANGED, owner=owner, after=after, deleted=int(not reset), count=count + 1)
     shown, more = rows[:count], len(rows) > count
-    change = shown[-1][CHANGE] if more else newest
-    expired = transaction.rows(statements.LIST_EXPIRED, owner=owner, now=now, expired_after=expired_after, through=after)
-    living = [row[:DELETED_AT] for row in (*expired, *shown) if row[DELETED_AT] is None]
-    gone = [Tombstone(id=row[0], incarnation=row[1]) for row in shown if row[DELETED_AT] is not None]
-    conversations = [conversation_of(row, now) for row in living]
-    return ListChanges(conversations=conversations, deleted=gone, change=change, reset=reset, more=more)
+    return ListChanges(
+        conversations=[conversation_of(row[:DELETED_AT], now) for row in shown if row[DELETED_AT] is None],
+        deleted=[Tombstone(id=row[0], incarnation=row[1]) for row in shown if row[DELETED_AT] is not None],
+        change=shown[-1][CHANGE] if more else newest,
+        reset=reset,
+        more=more,
+    )
 
 
-def _rows(transaction: Transaction, pk: int, begin: Place, count: int, *, deleted: bool) -> list[tuple[Any, ...]]:
-    asked = {"pk": pk, "version": begin.version, "row": begin.row, "count": count}
-    changed = transaction.rows(statements.CHANGED, **asked, deleted=int(deleted))
-    known = transaction.row(statements.YOUNGEST_KNOWN, pk=pk, version=begin.version)
-    after = -1 if known is None else known[0]
-    appended = transaction.rows(statements.APPENDED, **asked, deleted=int(deleted), after=after)
-    waiting = transaction.rows(statements.WAITING, **asked)
-    return sorted((*changed, *appended, *waiting), key=lambda row: (row[VERSION], row[ROW]))[:count]
+Expired = frozenset[tuple[int, int]]
+"""Lives and turns whose leases have run out."""
+
+
+def expired(transaction: Transaction, owner: str, now: int) -> Expired:
+    """Whose lease has run out by now."""
+    rows = transaction.rows(statements.EXPIRED, now=now)
+    return frozenset((pk, generation) for of, _, generation, pk in rows if of == owner)
+
+
+def living(transaction: Transaction, pks: Iterable[int], now: int) -> list[Conversation]:
+    """Those of these lives that are not over."""
+    rows = (transaction.row(statements.LIVING_VIEW, pk=pk) for pk in pks)
+    return [conversation_of(row, now) for row in rows if row is not None]
 
 
 LAST_ROW = 2**63 - 1
-VERSION, ROW = 9, 12
+POSITION, VERSION, ROW = 2, 9, 12
 CHANGE, DELETED_AT = 23, 24

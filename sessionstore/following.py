@@ -6,10 +6,14 @@ was away for long, or is slow, is right again after one read.
 
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from sessionstore import feed
+from sessionstore.feed import Expired
 from sessionstore.limits import Limits
 from sessionstore.model import Changes, ListChanges, Place, Tag
 from sessionstore.reads import Reads
+from sessionstore.transaction import Transaction
 from sessionstore.watch import Topic
 
 V = TypeVar("V", covariant=True)
@@ -83,10 +87,10 @@ class FollowedTurn:
 
 
 class ListSeen(NamedTuple):
-    """What a follower of the list knows: everything up to a change, and whose lease had run out by a moment."""
+    """What a follower of the list knows: everything up to a change, and who was told to have let his lease run out."""
 
     since: int | None
-    expired_by: int = 0
+    expired: Expired | None = None
     begun: bool = False
 
 
@@ -100,9 +104,24 @@ class FollowedList:
     def look(self, reads: Reads, seen: ListSeen) -> tuple[ListChanges, ListSeen] | None:
         """See `Followed`."""
         now = reads.clock()
-        found = reads.database.read(
-            lambda transaction: feed.list_changes(transaction, reads.owner, now, seen.since, seen.expired_by, CHANGES_PER_EVENT)
-        )
-        if seen.begun and not found.conversations and not found.deleted and not found.reset:
+
+        def look(transaction: Transaction) -> tuple[ListChanges, ListSeen]:
+            found = feed.list_changes(transaction, reads.owner, now, seen.since, CHANGES_PER_EVENT)
+            expired = feed.expired(transaction, reads.owner, now)
+            # Who begins with the whole list sees there who has let his lease run out.
+            known = seen.expired if seen.expired is not None else expired if found.reset else NOBODY
+            if found.more:
+                return found, ListSeen(found.change, known, begun=True)
+            told = frozenset(sorted(expired ^ known)[:CHANGES_PER_EVENT])
+            there = {conversation.incarnation for conversation in found.conversations}
+            others = feed.living(transaction, sorted({pk for pk, _ in told} - there), now)
+            found = msgspec.structs.replace(found, conversations=[*others, *found.conversations])
+            return found, ListSeen(found.change, known ^ told, begun=True)
+
+        found, after = reads.database.read(look)
+        if seen.begun and not (found.conversations or found.deleted or found.reset or found.more):
             return None
-        return found, ListSeen(found.change, seen.expired_by if found.more else now, begun=True)
+        return found, after
+
+
+NOBODY: Expired = frozenset()

@@ -199,8 +199,10 @@ class Life:
         self.row.interrupt_requested_at = self.now
         self._lease_changed = True
 
-    def end_generation(self, outcome: Outcome, *, end_digest: str | None = None, usage: str | None = None) -> None:
-        """End the turn: whatever is still partial is interrupted from now on, whoever ends it and how."""
+    def end_generation(
+        self, outcome: Outcome, *, end_digest: str | None = None, usage: str | None = None, complete: bool = False
+    ) -> None:
+        """End the turn: whatever is still partial is interrupted from now on, or, where its holder says so, complete."""
         row, version = self.row, self.raise_version()
         self.transaction.run(
             statements.END_GENERATION,
@@ -210,7 +212,8 @@ class Life:
             end_digest=end_digest,
             usage=usage,
         )
-        self.transaction.run(statements.INTERRUPT_PARTIAL, pk=row.pk, version=version, now=self.now)
+        status = "complete" if complete else "interrupted"
+        self.transaction.run(statements.SETTLE_PARTIAL, pk=row.pk, version=version, now=self.now, status=status)
         row.generation = row.lease_token = row.lease_ttl_ms = row.lease_expires_at = row.interrupt_requested_at = None
         self.holds = False
         self._lease_changed = True

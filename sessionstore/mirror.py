@@ -30,5 +30,6 @@ class Mirror:
 
     @property
     def waiting(self) -> list[Message]:
-        """The inputs that wait."""
-        return [message for message in self._messages.values() if message.position is None]
+        """The inputs that wait, the oldest first."""
+        waiting = [message for message in self._messages.values() if message.position is None]
+        return sorted(waiting, key=lambda message: message.created_at)

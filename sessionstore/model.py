@@ -180,10 +180,15 @@ class ConversationPage(Page[Conversation], frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Where a page of changes ended: at this row of this version."""
+    """Where a page of changes ended: at this row of this version.
+
+    `after`: the last position of the rows that were new. `began`: the version of the conversation when paging began.
+    """
 
     version: int
     row: int
+    after: int
+    began: int
 
 
 class Changes(Value, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ def call(
 
 def _superseded(answer: Answer[Saved]) -> Answer[Saved]:
     """What a partial message is told that a newer one has overtaken in the queue: the newer one, which it has not created."""
-    return msgspec.structs.replace(answer, value=msgspec.structs.replace(answer.value, created=False))
+    return msgspec.structs.replace(answer, value=msgspec.structs.replace(answer.value, created=False), replayed=False)
 
 
 def birth(

@@ -31,7 +31,9 @@ class Pulse:
             return look(transaction)
         finally:
             transaction.over()
-            self._connection.execute("COMMIT")
+            # What has failed may have ended it already, and is not to be hidden by a second error.
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
 
     def __enter__(self) -> Self:
         return self

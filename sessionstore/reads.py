@@ -100,9 +100,7 @@ class Reads:
         """
         self.limits.number(since, "$.since")
         count = self.limits.page_size(limit)
-        return self.database.read(
-            lambda transaction: feed.list_changes(transaction, self.owner, self.clock(), since, END, count)
-        )
+        return self.database.read(lambda transaction: feed.list_changes(transaction, self.owner, self.clock(), since, count))
 
     def messages(
         self,

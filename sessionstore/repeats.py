@@ -22,9 +22,9 @@ Repeat = Callable[[Stored], T | None]
 RELEASED = jsontext.digest("release")
 
 
-def finish_digest(drafts: Sequence[Prepared], outcome: FinishOutcome, usage: dict[str, Any] | None) -> str:
+def finish_digest(drafts: Sequence[Prepared], outcome: FinishOutcome, usage: dict[str, Any] | None, *, complete: bool) -> str:
     """What makes two finish calls the same."""
-    return jsontext.digest("finish", identity(drafts), outcome, usage)
+    return jsontext.digest("finish", identity(drafts), outcome, usage, complete)
 
 
 def appended(drafts: Sequence[Prepared]) -> Repeat[list[Message]]:
@@ -62,6 +62,11 @@ def released(token_hash: str) -> Repeat[Conversation]:
         return stored.view() if turn is not None and turn.end_digest == RELEASED else None
 
     return look
+
+
+def queued(drafts: Sequence[Prepared]) -> Repeat[list[Message]]:
+    """A queue call whose messages all have ids and are all known, waiting or claimed."""
+    return lambda stored: stored.all_known(drafts)
 
 
 def finished(token_hash: str, end_digest: str, drafts: Sequence[Prepared]) -> Repeat[Finished]:

@@ -128,8 +128,8 @@ TRUNCATE = (
     update(messages).where(_of, m.position > b("after"), m.position <= b("through"), _alive).values(_tombstone)
 )  # fmt: skip
 LIVES_IN_RANGE = select(m.position).where(_of, m.position > b("after"), m.position <= b("through"), _alive).limit(1)
-INTERRUPT_PARTIAL = (
-    update(messages).where(_of, PARTIAL).values(status="interrupted", version=b("version"), updated_at=b("now"))
+SETTLE_PARTIAL = (
+    update(messages).where(_of, PARTIAL).values(status=b("status"), version=b("version"), updated_at=b("now"))
 )  # fmt: skip
 FORGET_MESSAGES = delete(messages).where(_of)
 
@@ -195,6 +195,7 @@ _joined = (
 _views = select(*VIEW_COLUMNS).select_from(_joined)
 _living_view: ColumnElement[bool] = literal_column("conversations.deleted_at IS NULL")
 VIEW = _views.where(c.pk == b("pk"))
+LIVING_VIEW = VIEW.where(_living_view)
 VIEW_OF_ID = _views.where(c.owner == b("owner"), c.id == b("id"), _living_view)
 NEWEST_CHANGE = select(func.coalesce(func.max(c.change), 0))
 INCARNATION = select(c.pk).where(c.owner == b("owner"), c.id == b("id"), LIVING)
@@ -248,7 +249,7 @@ def list_messages(*, descending: bool) -> Select[Any]:
 # Changes since a version: rows that were changed, by their own index; new rows, from the first that is younger on; queued ones.
 _later = tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))
 _unchanged = m.version == m.created_version
-_shown = or_(_alive, b("deleted") == 1)
+_shown = or_(_alive, m.version > b("hidden"))
 _versioned = select(*MESSAGE_COLUMNS, m.pk)
 CHANGED = (
     _versioned.where(_of, CHANGED_ROW, _later, _shown).order_by(m.version, m.pk).limit(b("count"))
@@ -281,7 +282,7 @@ NEWS = (
     .limit(b("count"))
 )  # fmt: skip
 _expired = and_(_leased, not_(_generating))
-EXPIRED = select(c.owner, c.id, c.generation).where(_expired)
+EXPIRED = select(c.owner, c.id, c.generation, c.pk).where(_expired)
 LIST_CHANGED = (
     select(*VIEW_COLUMNS, c.deleted_at)
     .select_from(_joined)
@@ -289,12 +290,4 @@ LIST_CHANGED = (
     .order_by(c.change)
     .limit(b("count"))
 )  # fmt: skip
-LIST_EXPIRED = (
-    select(*VIEW_COLUMNS, c.deleted_at)
-    .select_from(_joined)
-    .where(c.owner == b("owner"), _expired, c.change <= b("through"))
-    .where(c.lease_expires_at > b("expired_after"), c.lease_expires_at <= b("now"))
-    .order_by(c.change)
-)  # fmt: skip
-
 LEASES = _views.where(c.owner == b("owner"), _leased).order_by(c.generation)

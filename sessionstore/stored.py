@@ -1,6 +1,6 @@
 """What is already there: the part of a conversation's life that can only be looked at, before the lease is judged."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from sessionstore import jsontext, statements
@@ -89,11 +89,18 @@ class Stored:
         return mode is not None
 
     def all_appended(self, drafts: Sequence[Prepared]) -> list[Message] | None:
-        """The messages of a whole call, if every one of them has an id and is stored alike; else None."""
+        """The messages of a whole call, if every one of them has an id and stands in the transcript alike; else None."""
+        return self._all(drafts, self.appended)
+
+    def all_known(self, drafts: Sequence[Prepared]) -> list[Message] | None:
+        """The same, if every one of them is known alike, in the transcript or in the queue."""
+        return self._all(drafts, self.known)
+
+    def _all(self, drafts: Sequence[Prepared], look: Callable[[Prepared], Message | None]) -> list[Message] | None:
         found = []
         for draft in drafts:
             try:
-                message = self.appended(draft)
+                message = look(draft)
             except (MessageDeleted, MessageExists, MessageQueued):
                 return None
             if message is None:

@@ -92,22 +92,24 @@ class Turns(Reads):
         outcome: FinishOutcome = "completed",
         usage: dict[str, Any] | None = None,
         unless_inputs: bool = False,
+        complete: bool = False,
         incarnation: int | None = None,
         if_match: IfMatch | None = None,
     ) -> Answer[Finished]:
         """Put the last messages and end the turn, both or neither. The same call again gets the answer again.
 
-        Raises `LeaseLost`, with `outcome` and `ended_at` where the turn ended otherwise, and `InputsPending` with
-        `unless_inputs` while inputs wait, the lease kept.
+        What is still partial is `interrupted` from then on, or, with `complete`, complete. Raises `LeaseLost`, with `outcome`
+        and `ended_at` where the turn ended otherwise, and, with `unless_inputs`, `InputsPending` while inputs wait, the lease
+        kept.
         """
         self.limits.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
         if usage is not None:
             self.limits.json_object(usage, "$.usage")
         drafts = prepare_all(messages, self.limits)
         call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True, size=size_of(drafts))
-        digest = repeats.finish_digest(drafts, outcome, usage)
+        digest = repeats.finish_digest(drafts, outcome, usage, complete=complete)
         repeat = call.token_hash and repeats.finished(call.token_hash, digest, drafts)
-        options: dict[str, Any] = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs}
+        options: dict[str, Any] = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs, "complete": complete}
         return self._door.guarded(call, lambda conversation: conversation.finish(drafts, **options), repeat or None)
 
     def interrupt(
@@ -146,7 +148,7 @@ class Turns(Reads):
         self.limits.one_of(mode, ("steer", "follow_up"), "$.mode")
         drafts = prepare_all(messages, self.limits, least=1, partial=False)
         call = orders.call(self.limits, id, token, incarnation, if_match, size=size_of(drafts))
-        return self._door.unguarded(call, lambda conversation: conversation.queue_inputs(drafts, mode))
+        return self._door.unguarded(call, lambda conversation: conversation.queue_inputs(drafts, mode), repeats.queued(drafts))
 
     def cancel_input(
         self, id: str, message_id: str, *, token: str | None = None, incarnation: int | None = None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from sessionstore import statements
 from sessionstore.database import Database
-from sessionstore.errors import SessionStoreError
+from sessionstore.errors import Busy, SessionStoreError
 from sessionstore.pulse import Pulse
 from sessionstore.transaction import Transaction
 
@@ -23,6 +23,7 @@ LEASES_SECONDS = 0.25
 # Between two looks, so that a flood of commits costs a part of a core at most.
 REST_SECONDS = 0.002
 TROUBLE_SECONDS = 0.5
+STOPPING_SECONDS = 5.0
 NEWS_PER_LOOK = 1_000
 
 
@@ -54,17 +55,26 @@ class Watch:
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database, self._clock = database, clock
         self._subscribers: dict[Topic, list[Tell]] = {}
-        self._changing, self._bell = threading.Lock(), threading.Event()
+        self._changing, self._bell, self._stopping = threading.RLock(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def subscribe(self, topic: Topic, tell: Tell) -> None:
-        """Have `tell` called after each change. What changes from now on is told: subscribe first, and read then."""
+        """Have `tell` called after each change. What changes from now on is told: subscribe first, and read then.
+
+        Raises `Busy` when no thread is to be had.
+        """
+        starting = None
         with self._changing:
             self._subscribers.setdefault(topic, []).append(tell)
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._serve, name="sessionstore-watch", daemon=True)
-                self._thread.start()
+            if self._thread is None and not self._stopping.is_set():
+                starting = self._thread = threading.Thread(target=self._serve, name="sessionstore-watch", daemon=True)
+        if starting is not None:
+            try:
+                starting.start()
+            except RuntimeError:
+                self._thread = None
+                self.unsubscribe(topic, tell)
+                raise Busy from None
 
     def unsubscribe(self, topic: Topic, tell: Tell) -> None:
         """Call it no more."""
@@ -76,12 +86,12 @@ class Watch:
                 self._subscribers.pop(topic, None)
 
     def stop(self) -> None:
-        """End the thread."""
-        self._closed = True
+        """End the thread; after some seconds it is left to itself. Also from a signal handler."""
+        self._stopping.set()
         self._bell.set()
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        if thread is not None and thread is not threading.current_thread() and thread.ident is not None:
+            thread.join(STOPPING_SECONDS)
 
     def tell_everybody(self) -> None:
         """Have all of them look for themselves."""
@@ -98,7 +108,9 @@ class Watch:
                 # Their own look will tell them what is wrong.
                 log.warning("the watcher stumbled", exc_info=None if isinstance(error, SessionStoreError) else error)
                 self.tell_everybody()
-                self._bell.wait(TROUBLE_SECONDS)
+                self._stopping.wait(TROUBLE_SECONDS)
+        # Why nobody watches any more, their own look will tell them as well.
+        self.tell_everybody()
 
     def _wanted(self) -> bool:
         with self._changing:
@@ -108,9 +120,10 @@ class Watch:
             return False
 
     def _has_work(self) -> bool:
-        return bool(self._subscribers) and not self._closed and self._database.refusal is None
+        return bool(self._subscribers) and not self._stopping.is_set() and self._database.refusal is None
 
     def _follow(self, pulse: Pulse) -> None:
+        pulse.beats()
         seen = self._newest(pulse)
         expired: set[Any] = set()
         # Between their subscribing and this moment something may have happened.
@@ -127,7 +140,6 @@ class Watch:
             self._bell.wait(POLL_SECONDS)
 
     def _newest(self, pulse: Pulse) -> int:
-        pulse.beats()
         return pulse.read(lambda transaction: int(transaction.row(statements.NEWEST_CHANGE)[0]))
 
     def _look(self, pulse: Pulse, seen: int) -> int:
@@ -139,14 +151,21 @@ class Watch:
                 self._tell(topic, one)
             for owner in {topic.owner for topic in news}:
                 self._tell(Topic(owner, None), None)
-            seen = rows[-1][2] if rows else seen
+            seen = rows[-1][2] if rows else self._not_ahead(pulse, seen)
             if len(rows) < NEWS_PER_LOOK:
                 return seen
 
+    def _not_ahead(self, pulse: Pulse, seen: int) -> int:
+        """That change, unless an older state was brought back into the file: then everybody has to look."""
+        newest = self._newest(pulse)
+        if newest < seen:
+            self.tell_everybody()
+        return min(newest, seen)
+
     def _look_at_leases(self, pulse: Pulse, before: set[Any]) -> set[Any]:
-        """Tell whose lease has run out since the look before, and answer all that have."""
+        """Tell whose lease has run out since the look before, or no longer has, and answer all that have."""
         expired = set(pulse.read(partial(_rows, statements.EXPIRED, now=self._clock())))
-        for owner, conversation_id, _ in expired - before:
+        for owner, conversation_id, *_ in expired ^ before:
             self._tell(Topic(owner, conversation_id), None)
             self._tell(Topic(owner, None), None)
         return expired

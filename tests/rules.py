@@ -479,7 +479,17 @@ CHANGES: dict[str, Callable[[State, Call, int], Step]] = {
     "cancel": cancel,
     "claim": claim,
 }
+
+
+def was_queued(state: State, call: Call) -> Said | None:
+    there = [(find(state, id), content) for id, content, _ in call.messages]
+    if all(m is not None and m.status != "deleted" and m.first == content for m, content in there):
+        return Said("replayed", None, shown(m for m, _ in there))
+    return None
+
+
 REPEATS: dict[str, Callable[[State, Call], Said | None]] = {
+    "queue": was_queued,
     "append": appended,
     "put": was_put,
     "truncate": was_truncated,

@@ -443,7 +443,7 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
     "a tombstone": (lambda: statements.TOMBSTONE, "ix_conversations_tombstones"),
     "the next change": (lambda: statements.ADVANCE, "ix_conversations_change"),
     "a message": (lambda: statements.MESSAGE, "sqlite_autoindex_messages_1"),
-    "partial messages": (lambda: statements.INTERRUPT_PARTIAL, "ix_messages_partial"),
+    "partial messages": (lambda: statements.SETTLE_PARTIAL, "ix_messages_partial"),
     "children": (lambda: statements.CHILDREN, "ix_conversations_parent_pk"),
     "a turn by token": (lambda: statements.GENERATION_OF_TOKEN, "sqlite_autoindex_generations_1"),
     "leases": (lambda: statements.LEASES, "ix_conversations_leased"),

@@ -16,7 +16,10 @@ async def list_changes(call: Call[None, ChangesQuery]) -> Response:
     query, place, incarnation = call.query, None, call.incarnation
     if query.cursor is not None:
         cursor = decode_cursor(query.cursor, ChangesCursor)
-        place, incarnation = Place(cursor.version, cursor.row), call.life_of_cursor(cursor.incarnation)
+        place, incarnation = (
+            Place(cursor.version, cursor.row, cursor.after, cursor.began),
+            call.life_of_cursor(cursor.incarnation),
+        )
     since = state_of(query.since, "?since")
     found = await call.store.changes(call.id, since, next=place, limit=query.limit, incarnation=incarnation)
     return answer(200, changes_answer(found), tag=found.conversation.tag)
@@ -25,7 +28,7 @@ async def list_changes(call: Call[None, ChangesQuery]) -> Response:
 def changes_answer(found: Changes) -> ChangesAnswer:
     """Changes as they are sent."""
     life = found.conversation.incarnation
-    following = None if found.next is None else ChangesCursor(life, found.next.version, found.next.row)
+    following = None if found.next is None else ChangesCursor(life, *found.next)
     return ChangesAnswer(
         conversation=conversation_body(found.conversation),
         messages=message_bodies(found.messages),

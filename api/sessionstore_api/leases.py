@@ -84,6 +84,7 @@ async def finish_turn(call: Call[FinishTurn, NoQuery]) -> Response:
         outcome=body.outcome,
         usage=body.usage,
         unless_inputs=body.unless_inputs,
+        complete=body.complete,
         if_match=call.if_match,
         **call.claims,
     )

@@ -156,6 +156,7 @@ class FinishTurn(Request, frozen=True, kw_only=True):
     usage: Usage | None = None
     outcome: FinishOutcome = "completed"
     unless_inputs: Annotated[bool, doc("Keep the lease, and refuse, while inputs wait in the queue")] = False
+    complete: Annotated[bool, doc("What is still partial is complete, and not interrupted")] = False
 
 
 class Interrupt(Request, frozen=True, kw_only=True):

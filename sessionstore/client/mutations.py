@@ -325,6 +325,7 @@ def finish(
     outcome: FinishOutcome = "completed",
     usage: dict[str, Any] | None = None,
     unless_inputs: bool = False,
+    complete: bool = False,
     incarnation: int | None = None,
     if_match: IfMatch | None = None,
 ) -> Steps[Answer[Finished]]:
@@ -333,7 +334,13 @@ def finish(
     used = None if usage is None else Raw(limits.json_object(usage, "$.usage").encode())
     drafts = prepare_all(messages, limits)
     orders.call(limits, id, token, incarnation, if_match)
-    body = {"messages": sent_all(drafts, as_named=True), "outcome": outcome, "usage": used, "unless_inputs": unless_inputs}
+    body = {
+        "messages": sent_all(drafts, as_named=True),
+        "outcome": outcome,
+        "usage": used,
+        "unless_inputs": unless_inputs,
+        "complete": complete or None,
+    }
     reply = yield Exchange(
         "POST", address(id, "lease", "finish"), headers=claims(token, incarnation, if_match), body=given(body)
     )

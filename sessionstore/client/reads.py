@@ -129,7 +129,7 @@ def changes(
     cursor = None
     if next is not None:
         incarnation = incarnation or (yield from get(limits, id)).incarnation
-        cursor = encode_cursor(ChangesCursor(incarnation, next.version, next.row))
+        cursor = encode_cursor(ChangesCursor(incarnation, *next))
     query = {"since": since, "cursor": cursor, "limit": limit}
     return (yield Exchange("GET", path, headers=claims(incarnation=incarnation), query=query)).read(ChangesSent).value()
 

@@ -193,7 +193,7 @@ class ChangesSent(msgspec.Struct):
             messages=[message.value() for message in self.messages],
             reset=self.reset,
             since=Tag.parse(self.next_since) or Tag(0, 0),
-            next=None if cursor is None else Place(cursor.version, cursor.row),
+            next=None if cursor is None else Place(cursor.version, cursor.row, cursor.after, cursor.began),
         )
 
 
