@@ -63,6 +63,8 @@ def _read(
 class AsyncStore:
     """A session store whose calls never block the event loop. A call that is cancelled still ends its transaction."""
 
+    final = Store.final
+
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self._closed = store, False
         self._submitting, self._preparing = (

@@ -1,16 +1,19 @@
 """A turn while it goes on, for asyncio programs: what `AsyncStore.generate` hands out."""
 
 import asyncio
+import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from sessionstore import liveturn
 from sessionstore.drafts import Draft
-from sessionstore.errors import PreconditionFailed, SessionStoreError
+from sessionstore.errors import OutcomeUnknown, PreconditionFailed, SessionStoreError, Unavailable
 from sessionstore.keeper import GONE, running_time
-from sessionstore.liveturn import Keepable, TurnState, growing
-from sessionstore.model import Finished, FinishOutcome, Message
+from sessionstore.liveturn import Keepable, TurnState, growing, log
+from sessionstore.model import Acquired, Answer, Finished, FinishOutcome, Message
 
 
 class AsyncLiveTurn(TurnState):
@@ -20,6 +23,7 @@ class AsyncLiveTurn(TurnState):
         super().__init__(keepable, id, holder, **asked)
         self._store = store
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._leaving: asyncio.Task[None] | None = None
         self.stopped = asyncio.Event()
         """Set as soon as it is known that the turn is to stop, or was ended by somebody else."""
 
@@ -33,18 +37,21 @@ class AsyncLiveTurn(TurnState):
         metadata: dict[str, Any] | None = None,
     ) -> Message:
         """See `LiveTurn.save`."""
-        draft, known = growing(id, content, role, status, metadata), self._known.get(id)
+        draft = growing(id, content, role, status, metadata)
+        # Forgotten until the answer is there: a save that was cancelled may have been done.
+        known = self._known.pop(id, None)
         try:
             saved = (await self._call("put", draft, if_match=known, only_create=known is None)).message
         except PreconditionFailed as refused:
             stored = await self._store.message(self.id, id)
-            if refused.same:
+            if refused.same and stored.version == refused.version:
                 saved = stored
             elif known is None:
                 saved = (await self._call("put", draft, if_match=stored.tag)).message
             else:
                 raise
-        return self._saved(draft, saved)
+        self._known[id] = saved.tag
+        return saved  # type: ignore[no-any-return]
 
     async def append(self, messages: Sequence[Draft]) -> list[Message]:
         """See `LiveTurn.append`."""
@@ -66,9 +73,9 @@ class AsyncLiveTurn(TurnState):
         unless_inputs: bool = False,
     ) -> Finished:
         """See `LiveTurn.finish`."""
-        last = self._last(messages, outcome)
+        how = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs, "complete": outcome == "completed"}
         with self._ending():
-            finished: Finished = await self._call("finish", last, outcome=outcome, usage=usage, unless_inputs=unless_inputs)
+            finished: Finished = await self._call("finish", messages, **how)
         return finished
 
     async def _call(self, name: str, *args: Any, **options: Any) -> Any:
@@ -94,20 +101,54 @@ class AsyncLiveTurn(TurnState):
 
     async def __aenter__(self) -> Self:
         self._loop, sent = asyncio.get_running_loop(), running_time()
-        self._begin(await self._store.acquire(self.id, **self._asked), sent)
+        entering: asyncio.Task[Answer[Acquired]] = asyncio.ensure_future(self._store.acquire(self.id, **self._asked))
+        try:
+            answer = await asyncio.shield(entering)
+        except asyncio.CancelledError:
+            # Once it is known what became of it.
+            entering.add_done_callback(self._abandon_entered)
+            raise
+        except OutcomeUnknown:
+            # Where nobody knows whether it was done, it shall not have been.
+            self._abandon()
+            raise
+        self._begin(answer, sent)
         return self
+
+    def _abandon_entered(self, entered: asyncio.Task[Answer[Acquired]]) -> None:
+        if entered.cancelled() or entered.exception() is None:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        with suppress(RuntimeError):
+            threading.Thread(target=self._give_up, name="sessionstore-release", daemon=True).start()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._finished:
+        if self._finished or (error is not None and self._gone is not None):
+            self._leave()
             return
+        # Also when we are cancelled now: what is begun goes on to its end.
+        self._leaving = asyncio.ensure_future(self._finish_patiently(self._outcome_after(error)))
         try:
+            await asyncio.shield(self._leaving)
+        except SessionStoreError:
             if error is None:
-                await self.finish(outcome=self._outcome_after(None))
-            elif self._gone is None:
-                # Also when we are cancelled: what is begun goes on to its end.
-                with suppress(SessionStoreError):
-                    await asyncio.shield(self.finish(outcome=self._outcome_after(error)))
+                raise
+            log.warning("a turn could not be ended; its lease runs out by itself")
+
+    async def _finish_patiently(self, outcome: FinishOutcome) -> None:
+        """See `LiveTurn`."""
+        end = time.monotonic() + liveturn.LEAVING_SECONDS
+        try:
+            while True:
+                try:
+                    await self.finish(outcome=outcome)
+                    return
+                except Unavailable as error:
+                    if isinstance(error, self._keepable.final) or time.monotonic() > end:
+                        raise
+                await asyncio.sleep(liveturn.LEAVING_PAUSE)
         finally:
-            self._end()
+            self._leave()

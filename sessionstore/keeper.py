@@ -24,11 +24,18 @@ def running_time() -> float:
 class Keeper:
     """Renews at a third of the time to live, a little sooner or later, counted from before the last sign of life was sent.
 
-    `renew` sends one; `lost` is told the error that says that there is nothing left to keep. Both are called in the thread.
+    `renew` sends one; `lost` is told the error that says that there is nothing left to keep: `GONE`, or one of `final`. Both
+    are called in the thread.
     """
 
-    def __init__(self, renew: Callable[[], object], lost: Callable[[SessionStoreError], None], ttl_ms: int) -> None:
-        self._renew, self._lost, self._ttl = renew, lost, ttl_ms / 1000
+    def __init__(
+        self,
+        renew: Callable[[], object],
+        lost: Callable[[SessionStoreError], None],
+        ttl_ms: int,
+        final: tuple[type[SessionStoreError], ...] = (),
+    ) -> None:
+        self._renew, self._lost, self._ttl, self._final = renew, lost, ttl_ms / 1000, (*GONE, *final)
         self._waking, self._hurry, self._over = threading.Condition(), False, False
         self._due = 0.0
         self._thread = threading.Thread(target=self._keep, name="sessionstore-keeper", daemon=True)
@@ -59,10 +66,10 @@ class Keeper:
             sent = running_time()
             try:
                 self._renew()
-            except GONE as error:
-                self._lost(error)
-                return
             except Exception as error:
+                if isinstance(error, SessionStoreError) and isinstance(error, self._final):
+                    self._lost(error)
+                    return
                 # The lease may yet be kept, or revived as long as nobody has come.
                 log.warning("a lease could not be renewed", exc_info=None if isinstance(error, SessionStoreError) else error)
                 self._due = sent + min(1.0, self._ttl / 10)

@@ -1,8 +1,10 @@
 """A turn while it goes on: what `generate` hands out."""
 
 import copy
+import logging
 import secrets
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,18 +12,28 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from sessionstore.drafts import Draft
-from sessionstore.errors import LeaseLost, PreconditionFailed, SessionStoreError
+from sessionstore.errors import LeaseLost, OutcomeUnknown, PreconditionFailed, SessionStoreError, Unavailable
 from sessionstore.keeper import GONE, Keeper, running_time
 from sessionstore.model import Acquired, Answer, Conversation, Finished, FinishOutcome, Lease, Message, Tag
 
+log = logging.getLogger(__name__)
 Alarm = Callable[[], None]
+# How long the end of a turn is tried when the database has no time.
+LEAVING_SECONDS = 10.0
+LEAVING_PAUSE = 0.1
 
 
 class Keepable(Protocol):
     """What the thread that keeps a lease needs of a store, blocking."""
 
-    def renew(self, id: str, *, token: str | None) -> Answer[Any]:
+    final: tuple[type[SessionStoreError], ...]
+    """Errors after which this store answers no more."""
+
+    def renew(self, id: str, *, token: str | None, ttl_ms: int | None = None) -> Answer[Any]:
         """A sign of life."""
+
+    def release(self, id: str, *, token: str | None) -> Answer[Any]:
+        """Give the lease back."""
 
     def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
         """Call `alarm` when something may have happened to the lease. Answers what ends that."""
@@ -37,10 +49,10 @@ class TurnState:
         self._acquired: Acquired | None = None
         self._lease: Lease | None = None
         self._gone: SessionStoreError | None = None
+        self._gone_meanwhile: SessionStoreError | None = None
         self._finished = self._finishing = self._interrupted = False
         self._known: dict[str, Tag] = {}
-        self._growing: dict[str, Draft] = {}
-        self._keeper = Keeper(self._renew, self._lose, ttl_ms)
+        self._keeper = Keeper(self._renew, self._lose, ttl_ms, keepable.final)
         self._unheed: Callable[[], None] | None = None
 
     @property
@@ -81,11 +93,26 @@ class TurnState:
     def _begin(self, answer: Answer[Acquired], sent: float) -> None:
         self._acquired = answer.value
         self._note(answer.lease)
-        self._keeper.start(sent)
-        self._unheed = self._keepable.heed(self.id, self.generation, self._keeper.hurry)
+        try:
+            self._keeper.start(sent)
+            self._unheed = self._keepable.heed(self.id, self.generation, self._keeper.hurry)
+        except BaseException:
+            self._keeper.stop()
+            self._abandon()
+            raise
+        if answer.replayed:
+            # An acquire that is repeated leaves the time to live as it was.
+            self._keeper.hurry()
 
-    def _end(self) -> None:
-        self._finished = True
+    def _give_up(self) -> None:
+        """Nobody will know of this turn: do not let others wait for its lease to run out."""
+        with suppress(SessionStoreError):
+            self._keepable.release(self.id, token=self.token)
+
+    def _abandon(self) -> None:
+        self._give_up()
+
+    def _leave(self) -> None:
         self._keeper.stop()
         if self._unheed is not None:
             self._unheed()
@@ -96,12 +123,16 @@ class TurnState:
         self._finishing = True
         try:
             yield
-        except SessionStoreError as error:
-            self._finishing = False
-            if isinstance(error, GONE):
-                self._lose(error)
+            self._finished = True
+        except GONE as error:
+            self._gone_meanwhile = error
             raise
-        self._end()
+        finally:
+            self._finishing = False
+            if self._finished:
+                self._leave()
+            elif self._gone_meanwhile is not None:
+                self._lose(self._gone_meanwhile)
 
     def _check(self) -> None:
         """Raise why there is nothing left to write to."""
@@ -111,7 +142,7 @@ class TurnState:
             raise LeaseLost(conversation_id=self.id, generation=self.generation)
 
     def _renew(self) -> None:
-        self._note(self._keepable.renew(self.id, token=self.token).lease)
+        self._note(self._keepable.renew(self.id, token=self.token, ttl_ms=self._ttl_ms).lease)
 
     def _heard(self, answer: Answer[Any], sent: float) -> None:
         self._keeper.extended(sent)
@@ -126,26 +157,11 @@ class TurnState:
             self._stop()
 
     def _lose(self, error: SessionStoreError) -> None:
-        if not (self._finished or self._finishing):
+        if self._finishing:
+            self._gone_meanwhile = error
+        elif not self._finished:
             self._gone = self._gone or error
             self._stop()
-
-    def _saved(self, draft: Draft, message: Message) -> Message:
-        self._known[message.id] = message.tag
-        if draft.status == "partial":
-            self._growing[message.id] = draft
-        else:
-            self._growing.pop(message.id, None)
-        return message
-
-    def _last(self, messages: Sequence[Draft], outcome: FinishOutcome) -> list[Draft]:
-        """The last messages of the turn: what was still growing is complete when the turn is."""
-        if outcome != "completed":
-            return list(messages)
-        named = {draft.id for draft in messages}
-        grown = [draft for draft in self._growing.values() if draft.id not in named]
-        whole = [Draft(id=d.id, role=d.role, content=d.content, metadata=d.metadata) for d in grown]
-        return [*whole, *messages]
 
     def _outcome_after(self, error: BaseException | None) -> FinishOutcome:
         if error is None:
@@ -177,18 +193,21 @@ class LiveTurn(TurnState):
         metadata: dict[str, Any] | None = None,
     ) -> Message:
         """Store a reply as it is now; again and again while it grows. It is complete when you say so, or the turn completes."""
-        draft, known = growing(id, content, role, status, metadata), self._known.get(id)
+        draft = growing(id, content, role, status, metadata)
+        # Forgotten until the answer is there: a save whose answer never came may have been done.
+        known = self._known.pop(id, None)
         try:
             saved = self._call("put", draft, if_match=known, only_create=known is None).message
         except PreconditionFailed as refused:
             stored = self._store.message(self.id, id)
-            if refused.same:
+            if refused.same and stored.version == refused.version:
                 saved = stored
             elif known is None:
                 saved = self._call("put", draft, if_match=stored.tag).message
             else:
                 raise
-        return self._saved(draft, saved)
+        self._known[id] = saved.tag
+        return saved  # type: ignore[no-any-return]
 
     def append(self, messages: Sequence[Draft]) -> list[Message]:
         """Store messages at the end: what a tool said, say."""
@@ -209,10 +228,13 @@ class LiveTurn(TurnState):
         usage: dict[str, Any] | None = None,
         unless_inputs: bool = False,
     ) -> Finished:
-        """Store the last messages and end the turn, both or neither. Raises `InputsPending` with `unless_inputs`."""
-        last = self._last(messages, outcome)
+        """Store the last messages and end the turn, both or neither. Raises `InputsPending` with `unless_inputs`.
+
+        What was still growing is complete when the turn is `completed`, and `interrupted` otherwise.
+        """
+        how = {"outcome": outcome, "usage": usage, "unless_inputs": unless_inputs, "complete": outcome == "completed"}
         with self._ending():
-            finished: Finished = self._call("finish", last, outcome=outcome, usage=usage, unless_inputs=unless_inputs)
+            finished: Finished = self._call("finish", messages, **how)
         return finished
 
     def _call(self, name: str, *args: Any, **options: Any) -> Any:
@@ -234,17 +256,35 @@ class LiveTurn(TurnState):
 
     def __enter__(self) -> Self:
         sent = running_time()
-        self._begin(self._store.acquire(self.id, **self._asked), sent)
+        try:
+            answer = self._store.acquire(self.id, **self._asked)
+        except BaseException as error:
+            # Where nobody knows whether it was done, it shall not have been.
+            if isinstance(error, OutcomeUnknown) or not isinstance(error, Exception):
+                self._give_up()
+            raise
+        self._begin(answer, sent)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._finished:
-            return
         try:
+            if not self._finished and (error is None or self._gone is None):
+                self._finish_patiently(self._outcome_after(error))
+        except SessionStoreError:
             if error is None:
-                self.finish(outcome=self._outcome_after(None))
-            elif self._gone is None:
-                with suppress(SessionStoreError):
-                    self.finish(outcome=self._outcome_after(error))
+                raise
+            log.warning("a turn could not be ended; its lease runs out by itself")
         finally:
-            self._end()
+            self._leave()
+
+    def _finish_patiently(self, outcome: FinishOutcome) -> None:
+        """End the turn, also when the database has no time just now: until then the lease is kept."""
+        end = time.monotonic() + LEAVING_SECONDS
+        while True:
+            try:
+                self.finish(outcome=outcome)
+                return
+            except Unavailable as error:
+                if isinstance(error, self._keepable.final) or time.monotonic() > end:
+                    raise
+            time.sleep(LEAVING_PAUSE)

@@ -11,13 +11,13 @@ import httpx2
 
 from sessionstore.aioturn import AsyncLiveTurn
 from sessionstore.client import mutations, reads
-from sessionstore.client.blocking import TIMEOUT, Client
+from sessionstore.client.blocking import CONNECT_SECONDS, CONNECTIONS, TIMEOUT, Client
 from sessionstore.client.exchange import Exchange, Reply, Steps
 from sessionstore.client.persistence import Persistence
 from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream
 from sessionstore.client.wire import error_of
 from sessionstore.drafts import Draft
-from sessionstore.errors import ConversationDeleted, SessionStoreError
+from sessionstore.errors import Closed, ConversationDeleted, SessionStoreError
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm
 from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
@@ -41,28 +41,35 @@ def _call(
 class AsyncClient:
     """A session store behind a server, for asyncio programs: the names, arguments, answers and errors of `Client`, awaited.
 
-    Turns are kept by a thread with connections of its own. A transport of your own is asked for twice: `http` and `keeper`.
+    Turns are kept by threads with connections of their own: bring a `keeper` as well when you bring an `http` of your own.
     """
+
+    final = Client.final
 
     def __init__(
         self,
         url: str,
         *,
-        patience: float = 10.0,
+        patience: float = 20.0,
         limits: Limits = DEFAULT_LIMITS,
         http: httpx2.AsyncClient | None = None,
         keeper: httpx2.Client | None = None,
     ) -> None:
         self.url, self.limits, self._patience = url.rstrip("/"), limits, patience
         self._own = http is None
-        self._http = http or httpx2.AsyncClient(timeout=TIMEOUT)
+        self._http = http or httpx2.AsyncClient(timeout=TIMEOUT, limits=CONNECTIONS)
+        # Apart, since each is busy for as long as somebody follows.
+        self._streams = http or httpx2.AsyncClient(timeout=TIMEOUT, limits=CONNECTIONS)
+        self._closed = False
         self._keeper = Client(url, patience=patience, limits=limits, http=keeper)
 
     async def close(self) -> None:
-        """Close the connections."""
-        self._keeper.close()
+        """Close the connections. Later calls raise `Closed`."""
+        self._closed = True
+        await asyncio.to_thread(self._keeper.close)
         if self._own:
             await self._http.aclose()
+            await self._streams.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,7 +131,7 @@ class AsyncClient:
         """A turn, from its first message to its last, for `async with`; see `Store.generate`."""
         ttl = self.limits.ttl_or_default(ttl_ms)
         return AsyncLiveTurn(
-            self, self._keeper, id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy,
+            self, self._keeper.impatient(ttl), id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy,
             incarnation=incarnation, if_match=if_match,
         )  # fmt: skip
 
@@ -148,6 +155,8 @@ class AsyncClient:
     async def _send(self, exchange: Exchange) -> Reply:
         persistence = Persistence(exchange, self._patience)
         while True:
+            if self._closed:
+                raise Closed
             try:
                 response = await self._http.request(
                     exchange.method,
@@ -156,7 +165,7 @@ class AsyncClient:
                     headers=exchange.headers,
                     content=exchange.content,
                 )
-            except httpx2.TransportError as failure:
+            except httpx2.RequestError as failure:
                 delay = persistence.after_silence(failure)
             else:
                 if response.is_success:
@@ -166,42 +175,44 @@ class AsyncClient:
             await asyncio.sleep(delay)
 
     async def _follow(self, stream: Stream[V]) -> AsyncGenerator[V]:
-        persistence = Persistence(stream.exchange(), self._patience)
-        while True:
+        persistence: Persistence | None = None
+        while not stream.over:
+            exchange = stream.exchange()
+            failure: Exception = BROKEN_OFF
             try:
-                async with aclosing(self._connection(stream)) as connection:
-                    async for value in connection:
-                        yield value
-                        persistence = Persistence(stream.exchange(), self._patience)
-                if stream.over:
-                    return
-                delay = persistence.after_silence(BROKEN_OFF)
-            except httpx2.TransportError as failure:
-                delay = persistence.after_silence(failure)
+                async with aclosing(self._events(stream, exchange)) as events:
+                    async for event in events:
+                        persistence = None
+                        value = stream.take(event)
+                        if value is not None:
+                            yield value
             except ConversationDeleted:
                 if stream.begun:
                     return
                 raise
-            except SessionStoreError as error:
-                delay = persistence.after_refusal(error, None)
-            await asyncio.sleep(delay)
+            except (httpx2.RequestError, SessionStoreError) as error:
+                failure = error
+            if not stream.over:
+                # Patience begins with the break, however long it was quiet before.
+                persistence = persistence or Persistence(exchange, self._patience)
+                await asyncio.sleep(persistence.after(failure))
 
-    async def _connection(self, stream: Stream[V]) -> AsyncGenerator[V]:
-        async with self._connect(stream.exchange()) as source:
+    async def _events(self, stream: Stream[V], exchange: Exchange) -> AsyncGenerator[httpx2.ServerSentEvent]:
+        async with self._connect(exchange) as source:
             async for event in source:
-                value = stream.take(event)
-                if value is not None:
-                    yield value
+                yield event
                 if stream.over or stream.broken:
                     return
 
     @asynccontextmanager
     async def _connect(self, exchange: Exchange) -> AsyncIterator[httpx2.EventSource]:
-        async with self._http.sse(
+        if self._closed:
+            raise Closed
+        async with self._streams.sse(
             self.url + exchange.path,
             params=exchange.query,
             headers=exchange.headers,
-            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=5),
+            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             max_event_size=None,
         ) as source:
             if not source.response.is_success:

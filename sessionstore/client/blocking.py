@@ -1,13 +1,16 @@
 """The client for programs that may wait."""
 
+import copy
 import functools
+import math
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import httpx2
 
@@ -17,7 +20,7 @@ from sessionstore.client.persistence import Persistence
 from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream, turn_stream
 from sessionstore.client.wire import error_of
 from sessionstore.drafts import Draft
-from sessionstore.errors import ConversationDeleted, SessionStoreError
+from sessionstore.errors import Closed, ConversationDeleted, SessionStoreError
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm, LiveTurn
 from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
@@ -26,7 +29,10 @@ from sessionstore.store import DEFAULT_LIMITS, Store
 P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
-TIMEOUT = httpx2.Timeout(30, connect=5)
+# Of one try. The server itself gives up a call that it has no time for after 5 seconds.
+READ_SECONDS, CONNECT_SECONDS = 8.0, 5.0
+TIMEOUT = httpx2.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+CONNECTIONS = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
 
 
 def _call(
@@ -42,30 +48,48 @@ def _call(
 class Client:
     """A session store behind a server: the names, arguments, answers and errors of `Store`. Safe to use from any thread.
 
-    A call that gets no answer, or that the server has no time for (503), is tried again for `patience` seconds. That is safe
-    whatever happened to the first one: ids and tokens are made here, so a call that was done is found done. After that it
-    raises `Unreachable` when nothing can have been stored, and `OutcomeUnknown` when something may have been.
+    A call that gets no answer, or that the server has no time for (503), is tried again for `patience` seconds, each time for 8
+    seconds at most. That is safe whatever happened to the first one: ids and tokens are made here, so a call that was done is
+    found done. After that it raises `Unreachable` when nothing can have been stored, and `OutcomeUnknown` when something may
+    have been.
 
     Values are checked here, by `limits`, before they are sent; give it your server's if they are not the default ones. Bring an
-    `httpx2.Client` for another transport, certificates, or headers of your own; it stays yours to close.
+    `httpx2.Client` for another transport, certificates, or headers of your own; it stays yours to close, and needs a connection
+    for each turn and each stream of events beside those of the calls.
     """
+
+    final: tuple[type[SessionStoreError], ...] = (Closed,)
+    """What ends every turn of this client: it was closed. A server that stops may start again."""
 
     def __init__(
         self,
         url: str,
         *,
-        patience: float = 10.0,
+        patience: float = 20.0,
         limits: Limits = DEFAULT_LIMITS,
         http: httpx2.Client | None = None,
     ) -> None:
-        self.url, self.limits, self._patience = url.rstrip("/"), limits, patience
+        self.url, self.limits, self.patience = url.rstrip("/"), limits, patience
         self._own = http is None
-        self._http = http or httpx2.Client(timeout=TIMEOUT)
+        self._http = http or httpx2.Client(timeout=TIMEOUT, limits=CONNECTIONS)
+        # Apart, since each is busy for as long as somebody follows.
+        self._streams = http or httpx2.Client(timeout=TIMEOUT, limits=CONNECTIONS)
+        self.timeout: Any = httpx2.USE_CLIENT_DEFAULT
+        self._open = Open()
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and end the events. Later calls raise `Closed`."""
+        self._open.close()
         if self._own:
             self._http.close()
+            self._streams.close()
+
+    def impatient(self, ttl_ms: int) -> "Client":
+        """The same client in a hurry: for renewals, which are worth something only in time."""
+        hurried = copy.copy(self)
+        hurried.patience = min(self.patience, ttl_ms / 6_000)
+        hurried.timeout = httpx2.Timeout(min(READ_SECONDS, max(0.5, hurried.patience)))
+        return hurried
 
     def __enter__(self) -> Self:
         return self
@@ -104,11 +128,11 @@ class Client:
 
     def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> "ClientEvents[Changes]":
         """Follow a conversation, see `Store.events`; a connection that breaks is made again, and nothing is missed."""
-        return ClientEvents(self, conversation_stream(self.limits, id, since, incarnation))
+        return self.follow(conversation_stream(self.limits, id, since, incarnation))
 
     def list_events(self, since: int | None = None) -> "ClientEvents[ListChanges]":
         """Follow the list of conversations, see `Store.list_events`."""
-        return ClientEvents(self, list_stream(self.limits, since))
+        return self.follow(list_stream(self.limits, since))
 
     def generate(
         self,
@@ -125,13 +149,13 @@ class Client:
         """A turn, from its first message to its last; see `Store.generate`."""
         ttl = self.limits.ttl_or_default(ttl_ms)
         return LiveTurn(
-            self, self, id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy, incarnation=incarnation,
-            if_match=if_match,
+            self, self.impatient(ttl), id, holder, token=token, ttl_ms=ttl, messages=messages, if_busy=if_busy,
+            incarnation=incarnation, if_match=if_match,
         )  # fmt: skip
 
     def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
         """See `Store.heed`; in a thread that follows the turn."""
-        events = ClientEvents(self, turn_stream(self.limits, id))
+        events = self.follow(turn_stream(self.limits, id), math.inf)
 
         def follow() -> None:
             with suppress(SessionStoreError):
@@ -145,23 +169,26 @@ class Client:
         threading.Thread(target=follow, name="sessionstore-heed", daemon=True).start()
         return events.close
 
-    def persistence(self, exchange: Exchange) -> Persistence:
-        """How long this client tries."""
-        return Persistence(exchange, self._patience)
-
     @contextmanager
     def connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
         """A stream of events. Raises what the server refuses it with."""
-        with self._http.sse(
+        self._open.check()
+        with self._streams.sse(
             self.url + exchange.path,
             params=exchange.query,
             headers=exchange.headers,
-            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=5),
+            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             max_event_size=None,
         ) as source:
             if not source.response.is_success:
                 raise error_of(source.response.status_code, source.response.headers, source.response.read())
             yield source
+
+    def follow(self, stream: Stream[V], patience: float | None = None) -> "ClientEvents[V]":
+        """Events of a stream, which this client ends when it is closed."""
+        events = ClientEvents(self, stream, self.patience if patience is None else patience)
+        self._open.streams.add(events)
+        return events
 
     def _run(self, steps: Steps[T]) -> T:
         try:
@@ -177,8 +204,9 @@ class Client:
             return done.value  # type: ignore[no-any-return]
 
     def _send(self, exchange: Exchange) -> Reply:
-        persistence = self.persistence(exchange)
+        persistence = Persistence(exchange, self.patience)
         while True:
+            self._open.check()
             try:
                 response = self._http.request(
                     exchange.method,
@@ -186,8 +214,9 @@ class Client:
                     params=exchange.query,
                     headers=exchange.headers,
                     content=exchange.content,
+                    timeout=self.timeout,
                 )
-            except httpx2.TransportError as failure:
+            except httpx2.RequestError as failure:
                 delay = persistence.after_silence(failure)
             else:
                 if response.is_success:
@@ -197,11 +226,30 @@ class Client:
             time.sleep(delay)
 
 
+class Open:
+    """What a client has open, shared with its copies."""
+
+    def __init__(self) -> None:
+        self.streams: weakref.WeakSet[ClientEvents[Any]] = weakref.WeakSet()
+        self._closed = False
+
+    def check(self) -> None:
+        """Raise `Closed` once it is."""
+        if self._closed:
+            raise Closed
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed = True
+        for events in list(self.streams):
+            events.close()
+
+
 class ClientEvents(Generic[V]):
     """Events of a server, see `sessionstore.events.Events`. A break of more than the client's patience raises `Unreachable`."""
 
-    def __init__(self, client: Client, stream: Stream[V]) -> None:
-        self._client, self._stream = client, stream
+    def __init__(self, client: Client, stream: Stream[V], patience: float) -> None:
+        self._client, self._stream, self._patience = client, stream, patience
         self._closed = threading.Event()
         self._response: httpx2.Response | None = None
         self._events = self._follow()
@@ -209,10 +257,16 @@ class ClientEvents(Generic[V]):
     def close(self) -> None:
         """Follow no more. From any thread."""
         self._closed.set()
+        try:
+            self._events.close()
+        except ValueError:
+            # Another thread is reading, and is not woken up by closing what it reads.
+            self._wake_reader()
+
+    def _wake_reader(self) -> None:
         response = self._response
         if response is not None:
-            # A thread that reads is not woken up by closing what it reads.
-            with suppress(OSError, KeyError):
+            with suppress(OSError, KeyError, AttributeError):
                 response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
 
     def __iter__(self) -> Self:
@@ -226,36 +280,33 @@ class ClientEvents(Generic[V]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-        with suppress(ValueError):
-            self._events.close()
 
     def _follow(self) -> Generator[V]:
-        persistence = self._client.persistence(self._stream.exchange())
-        while not self._closed.is_set():
+        persistence: Persistence | None = None
+        while not self._closed.is_set() and not self._stream.over:
+            exchange = self._stream.exchange()
+            failure: Exception = BROKEN_OFF
             try:
-                for value in self._connection():
-                    yield value
-                    persistence = self._client.persistence(self._stream.exchange())
-                if self._stream.over:
-                    return
-                delay = persistence.after_silence(BROKEN_OFF)
-            except httpx2.TransportError as failure:
-                delay = persistence.after_silence(failure)
+                for event in self._connection(exchange):
+                    persistence = None
+                    value = self._stream.take(event)
+                    if value is not None:
+                        yield value
             except ConversationDeleted:
                 if self._stream.begun:
                     return
                 raise
-            except SessionStoreError as error:
-                delay = persistence.after_refusal(error, None)
-            self._closed.wait(delay)
+            except (httpx2.RequestError, SessionStoreError) as error:
+                failure = error
+            if not self._closed.is_set() and not self._stream.over:
+                # Patience begins with the break, however long it was quiet before.
+                persistence = persistence or Persistence(exchange, self._patience)
+                self._closed.wait(persistence.after(failure))
 
-    def _connection(self) -> Generator[V]:
-        exchange = self._stream.exchange()
+    def _connection(self, exchange: Exchange) -> Generator[httpx2.ServerSentEvent]:
         with self._client.connect(exchange) as source:
             self._response = source.response
             for event in source:
-                value = self._stream.take(event)
-                if value is not None:
-                    yield value
+                yield event
                 if self._stream.over or self._stream.broken or self._closed.is_set():
                     return

@@ -7,11 +7,13 @@ from urllib.parse import quote
 import msgspec
 
 from sessionstore.client.wire import decode, lease_of
+from sessionstore.errors import UnexpectedAnswer
 from sessionstore.model import Answer, IfMatch
 
 T = TypeVar("T")
 K = TypeVar("K")
 CONVERSATIONS = "/v1/conversations"
+NO_CONTENT = 204
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -24,6 +26,12 @@ class Reply(msgspec.Struct, frozen=True):
     def read(self, kind: type[K]) -> K:
         """The body."""
         return decode(self.body, kind)
+
+    def done(self) -> Answer[None]:
+        """What is answered where there is nothing to say. Raises `UnexpectedAnswer` for anything else."""
+        if self.status != NO_CONTENT:
+            raise UnexpectedAnswer(reason=f"its status is {self.status}", status=self.status)
+        return self.answer(None)
 
     def answer(self, value: T) -> Answer[T]:
         """What the library's mutations answer."""

@@ -10,18 +10,36 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
-from sessionstore import forking, orders
+from sessionstore import forking, jsontext, orders
 from sessionstore.client import reads
 from sessionstore.client.exchange import CONVERSATIONS, Exchange, Steps, address, claims
-from sessionstore.client.wire import ConversationSent, MessageSent, SaveSent, SavesSent, Sent, error_in, moment
+from sessionstore.client.wire import (
+    AcquiredSent,
+    ConversationSent,
+    InterruptedSent,
+    MessageSent,
+    MessagesSent,
+    RenewedSent,
+    SaveSent,
+    SavesSent,
+    TruncatedSent,
+    ViewSent,
+    WrittenSent,
+    error_in,
+    moment,
+)
 from sessionstore.drafts import Draft, Prepared, Save, prepare, prepare_all
 from sessionstore.errors import (
     ConversationDeleted,
     ConversationExists,
+    InputClaimed,
     InvalidInput,
     MessageDeleted,
+    MessageNotFound,
+    OutcomeUnknown,
     PreconditionFailed,
     SessionStoreError,
+    Unavailable,
     UnexpectedAnswer,
 )
 from sessionstore.limits import Limits
@@ -40,6 +58,7 @@ from sessionstore.model import (
     Mode,
     Renewed,
     Saved,
+    Tag,
     Truncated,
 )
 
@@ -60,7 +79,7 @@ def create(
     body = {"id": birth.id, "title": title, "metadata": Raw(birth.metadata_json.encode()), "parent_id": parent_id,
             "messages": sent_all(drafts, as_named=True), "recreate": recreate}  # fmt: skip
     reply = yield Exchange("POST", CONVERSATIONS, body=given(body))
-    sent = reply.read(Sent)
+    sent = reply.read(WrittenSent)
     return reply.answer(Created(conversation=sent.view, messages=sent.values))
 
 
@@ -74,13 +93,25 @@ def label(
     incarnation: int | None = None,
     if_match: IfMatch | None = None,
 ) -> Steps[Answer[Conversation]]:
-    """See `Store.label`."""
+    """See `Store.label`. Without `if_match` the state that is meant is looked up, so that a repeat undoes nothing newer."""
     body: dict[str, Any] = {} if title is UNSET else {"title": limits.title(title)}
     if metadata is not None:
         body["metadata"] = Raw(limits.json_object(metadata, "$.metadata").encode())
     orders.call(limits, id, token, incarnation, if_match)
-    reply = yield Exchange("PATCH", address(id), headers=claims(token, incarnation, if_match), body=body)
-    return reply.answer(reply.read(ConversationSent).value())
+    while True:
+        seen = if_match or (yield from reads.get(limits, id, incarnation=incarnation)).tag
+        exchange = Exchange("PATCH", address(id), headers=claims(token, incarnation, seen), body=body)
+        try:
+            reply = yield exchange
+            return reply.answer(reply.read(ConversationSent).value())
+        except OutcomeUnknown:
+            there = yield from reads.get(limits, id, incarnation=incarnation)
+            if title not in (UNSET, there.title) or not _merged(there.metadata, metadata):
+                raise
+            return Answer(value=there, replayed=True)
+        except PreconditionFailed:
+            if if_match is not None:
+                raise
 
 
 def delete(
@@ -106,7 +137,7 @@ def delete(
         if not exchange.again:
             raise
         return DONE
-    return reply.answer(None)
+    return reply.done()
 
 
 def append(
@@ -124,7 +155,7 @@ def append(
     reply = yield Exchange(
         "POST", address(id, "messages"), headers=claims(token, incarnation, if_match), body={"messages": sent_all(drafts)}
     )
-    return reply.answer(reply.read(Sent).values)
+    return reply.answer(reply.read(MessagesSent).values)
 
 
 def put(
@@ -137,24 +168,24 @@ def put(
     if_match: IfMatch | None = None,
     only_create: bool = False,
 ) -> Steps[Answer[Saved]]:
-    """See `Store.put`."""
+    """See `Store.put`. Without token and precondition the state that is meant is looked up: a repeat undoes nothing newer."""
     orders.put(limits, id, message, token, incarnation=incarnation, if_match=if_match, only_create=only_create)
     draft = prepare(message, limits)
-    body = _without_id(draft)
-    exchange = Exchange(
-        "PUT",
-        address(id, "messages", draft.id),
-        headers=claims(token, incarnation, if_match, only_create=only_create),
-        body=body,
-    )
-    try:
-        reply = yield exchange
-    except PreconditionFailed as refused:
-        if not (exchange.again and refused.same):
-            raise
-        stored = yield from reads.message(limits, id, draft.id)
-        return Answer(value=Saved(message=stored, created=False), replayed=True, lease=refused.lease)
-    return reply.answer(Saved(message=reply.read(MessageSent).value(), created=reply.status == CREATED))
+    free = token is None and if_match is None and not only_create
+    while True:
+        seen = (yield from _tag_of(limits, id, draft.id, incarnation)) if free else if_match
+        headers = claims(token, incarnation, seen, only_create=only_create or (free and seen is None))
+        exchange = Exchange("PUT", address(id, "messages", draft.id), headers=headers, body=_without_id(draft))
+        try:
+            reply = yield exchange
+            return reply.answer(Saved(message=reply.read(MessageSent).value(), created=reply.status == CREATED))
+        except PreconditionFailed as refused:
+            if refused.same and (exchange.again or free):
+                stored = yield from reads.message(limits, id, draft.id, incarnation=incarnation)
+                if stored.version == refused.version:
+                    return Answer(value=Saved(message=stored, created=False), replayed=True, lease=refused.lease)
+            if not free:
+                raise
 
 
 def save_all(limits: Limits, saves: Sequence[Save]) -> Steps[list[Answer[Saved] | SessionStoreError]]:
@@ -174,14 +205,25 @@ def label_message(
     incarnation: int | None = None,
     if_match: IfMatch | None = None,
 ) -> Steps[Answer[Message]]:
-    """See `Store.label_message`."""
+    """See `Store.label_message`. Without a token or `if_match` the state that is meant is looked up."""
     limits.id(message_id, "$.message_id")
     body = {"metadata": Raw(limits.json_object(metadata, "$.metadata").encode())}
     orders.call(limits, id, token, incarnation, if_match)
-    reply = yield Exchange(
-        "PATCH", address(id, "messages", message_id), headers=claims(token, incarnation, if_match), body=body
-    )
-    return reply.answer(reply.read(MessageSent).value())
+    path = address(id, "messages", message_id)
+    while True:
+        seen = if_match or ((yield from _tag_of(limits, id, message_id, incarnation)) if token is None else None)
+        exchange = Exchange("PATCH", path, headers=claims(token, incarnation, seen), body=body)
+        try:
+            reply = yield exchange
+            return reply.answer(reply.read(MessageSent).value())
+        except OutcomeUnknown:
+            there = yield from reads.message(limits, id, message_id, incarnation=incarnation)
+            if not _merged(there.metadata, metadata):
+                raise
+            return Answer(value=there, replayed=True)
+        except PreconditionFailed:
+            if if_match is not None or seen is None:
+                raise
 
 
 def delete_message(
@@ -203,7 +245,7 @@ def delete_message(
         if not exchange.again:
             raise
         return DONE
-    return reply.answer(None)
+    return reply.done()
 
 
 def truncate(
@@ -222,7 +264,7 @@ def truncate(
     orders.call(limits, id, token, incarnation, if_match)
     body = {"after_position": after_position, "through_position": through_position}
     reply = yield Exchange("POST", address(id, "truncate"), headers=claims(token, incarnation, if_match), body=body)
-    sent = reply.read(Sent)
+    sent = reply.read(TruncatedSent)
     return reply.answer(Truncated(conversation=sent.view, removed=sent.removed))
 
 
@@ -251,7 +293,12 @@ def fork(
         if not (exchange.again and exists.same):
             raise
         return Answer(value=(yield from reads.get(limits, order.id)), replayed=True, lease=exists.lease)
-    return reply.answer(reply.read(Sent).view)
+    except ConversationDeleted as deleted:
+        # The source may have gone after the copy was made.
+        if not exchange.again or deleted.conversation_id != id:
+            raise
+        return Answer(value=(yield from reads.get(limits, order.id)), replayed=True)
+    return reply.answer(reply.read(ViewSent).view)
 
 
 def acquire(
@@ -272,7 +319,7 @@ def acquire(
     body = {"holder": holder, "token": order.token, "ttl_ms": ttl_ms, "if_busy": if_busy,
             "messages": sent_all(order.messages, as_named=True)}  # fmt: skip
     reply = yield Exchange("POST", address(id, "lease"), headers=claims(None, incarnation, if_match), body=given(body))
-    sent = reply.read(Sent)
+    sent = reply.read(AcquiredSent)
     return reply.answer(
         Acquired(
             token=order.token,
@@ -301,7 +348,7 @@ def renew(
     orders.call(limits, id, token, incarnation, if_match)
     body = given({"phase": phase, "ttl_ms": ttl_ms})
     reply = yield Exchange("PATCH", address(id, "lease"), headers=claims(token, incarnation, if_match), body=body)
-    sent = reply.read(Sent)
+    sent = reply.read(RenewedSent)
     return reply.answer(
         Renewed(generation=sent.generation, expires_at=moment(sent.expires_at), ttl_ms=sent.ttl_ms, conversation=sent.view)
     )
@@ -313,7 +360,12 @@ def release(
     """See `Store.release`. The conversation is read after it."""
     orders.call(limits, id, token, incarnation, if_match)
     reply = yield Exchange("DELETE", address(id, "lease"), headers=claims(token, incarnation, if_match))
-    return reply.answer((yield from reads.get(limits, id)))
+    reply.done()
+    try:
+        return reply.answer((yield from reads.get(limits, id)))
+    except Unavailable:
+        # It is done, and a repeat will say so.
+        raise OutcomeUnknown from None
 
 
 def finish(
@@ -344,7 +396,7 @@ def finish(
     reply = yield Exchange(
         "POST", address(id, "lease", "finish"), headers=claims(token, incarnation, if_match), body=given(body)
     )
-    sent = reply.read(Sent)
+    sent = reply.read(WrittenSent)
     return reply.answer(Finished(conversation=sent.view, messages=sent.values))
 
 
@@ -371,7 +423,7 @@ def interrupt(
         "POST", address(id, "interrupt"), headers=claims(token, incarnation, if_match), body=body, once=generation is None
     )
     reply = yield exchange
-    sent = reply.read(Sent)
+    sent = reply.read(InterruptedSent)
     return reply.answer(Interruption(conversation=sent.view, state=sent.state))
 
 
@@ -391,7 +443,7 @@ def queue_inputs(
     orders.call(limits, id, token, incarnation, if_match)
     body = {"messages": sent_all(drafts), "mode": mode}
     reply = yield Exchange("POST", address(id, "inputs"), headers=claims(token, incarnation, if_match), body=body)
-    return reply.answer(reply.read(Sent).values)
+    return reply.answer(reply.read(MessagesSent).values)
 
 
 def cancel_input(
@@ -407,7 +459,7 @@ def cancel_input(
         if not exchange.again:
             raise
         return DONE
-    return reply.answer(None)
+    return reply.done()
 
 
 def claim_inputs(
@@ -422,14 +474,21 @@ def claim_inputs(
     """See `Store.claim_inputs`. Only a claim that names its inputs is answered again, so those that wait are looked up."""
     named = limits.ids(ids)
     orders.call(limits, id, token, incarnation, if_match)
-    if named is None:
-        waiting = yield from reads.inputs(limits, id, limit=limits.page, incarnation=incarnation)
-        named = [item.message.id for item in waiting.items] or None
-    reply = yield Exchange(
-        "POST", address(id, "inputs", "claim"), headers=claims(token, incarnation, if_match), body=given({"ids": named}),
-        once=named is None,
-    )  # fmt: skip
-    return reply.answer(reply.read(Sent).values)
+    headers = claims(token, incarnation, if_match)
+    while True:
+        if ids is None:
+            waiting = yield from reads.inputs(limits, id, limit=limits.page, incarnation=incarnation)
+            named = [item.message.id for item in waiting.items] or None
+        exchange = Exchange(
+            "POST", address(id, "inputs", "claim"), headers=headers, body=given({"ids": named}), once=named is None
+        )
+        try:
+            reply = yield exchange
+            return reply.answer(reply.read(MessagesSent).values)
+        except (MessageDeleted, InputClaimed, MessageNotFound):
+            # Somebody has cancelled one, or claimed it, since it was looked up.
+            if ids is not None or exchange.again:
+                raise
 
 
 def sent_all(drafts: Sequence[Prepared], *, as_named: bool = False) -> list[dict[str, Any]]:
@@ -447,6 +506,19 @@ def _without_id(draft: Prepared) -> dict[str, Any]:
     sent = sent_one(draft)
     del sent["id"]
     return sent
+
+
+def _tag_of(limits: Limits, id: str, message_id: str, incarnation: int | None) -> Steps[Tag | None]:
+    """The state of a message; None if there is none, and then the server knows better why."""
+    try:
+        return (yield from reads.message(limits, id, message_id, incarnation=incarnation)).tag
+    except (MessageNotFound, MessageDeleted):
+        return None
+
+
+def _merged(there: dict[str, Any], patch: dict[str, Any] | None) -> bool:
+    """Whether a patch has nothing left to do."""
+    return patch is None or jsontext.merge_patch(there, patch) == there
 
 
 def given(body: dict[str, Any]) -> dict[str, Any]:

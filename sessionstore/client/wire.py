@@ -1,5 +1,7 @@
 """From what a server sends to the values and errors of the library."""
 
+import dataclasses
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
@@ -15,6 +17,7 @@ from sessionstore.model import Lease, Mode, Outcome, Place, Status, Tag
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOMENTS = ("expires_at", "ended_at")
+LONGEST_NUMBER = 10
 
 
 class GenerationSent(msgspec.Struct):
@@ -106,8 +109,8 @@ class MessageSent(msgspec.Struct):
             id=self.id,
             position=self.position,
             role=self.role,
-            content_json=None if gone else bytes(self.content).decode(),
-            metadata_json=None if gone else bytes(self.metadata).decode(),
+            content_json=None if gone else text_in(self.content),
+            metadata_json=None if gone else text_in(self.metadata),
             status=self.status,
             summary_through=self.summary_through,
             generation=self.generation,
@@ -151,29 +154,64 @@ class TurnSent(msgspec.Struct):
         )
 
 
-class Sent(msgspec.Struct, omit_defaults=True):
-    """Any of the answers that have several parts."""
+class ViewSent(msgspec.Struct):
+    """A conversation, named."""
 
-    conversation: ConversationSent | None = None
-    messages: list[MessageSent] = []
-    removed: int = 0
-    token: str = ""
-    generation: int = 0
-    expires_at: str = ""
-    ttl_ms: int = 0
-    state: Literal["requested", "ended", "idle"] = "idle"
+    conversation: ConversationSent
 
     @property
     def view(self) -> model.Conversation:
-        """The conversation of an answer that has one."""
-        if self.conversation is None:
-            raise UnexpectedAnswer(reason="there is no conversation in it")
+        """It."""
         return self.conversation.value()
+
+
+class MessagesSent(msgspec.Struct):
+    """Messages, named."""
+
+    messages: list[MessageSent]
+
+    @property
+    def values(self) -> list[model.Message]:
+        """Them."""
+        return [message.value() for message in self.messages]
+
+
+class WrittenSent(ViewSent):
+    """A conversation and the messages of the call."""
+
+    messages: list[MessageSent]
 
     @property
     def values(self) -> list[model.Message]:
         """The messages."""
         return [message.value() for message in self.messages]
+
+
+class AcquiredSent(WrittenSent):
+    """A lease."""
+
+    generation: int
+    expires_at: str
+
+
+class RenewedSent(ViewSent):
+    """A lease that lives on."""
+
+    generation: int
+    expires_at: str
+    ttl_ms: int
+
+
+class TruncatedSent(ViewSent):
+    """A conversation, and how many messages went."""
+
+    removed: int
+
+
+class InterruptedSent(ViewSent):
+    """A conversation, and what became of its turn."""
+
+    state: Literal["requested", "ended", "idle"]
 
 
 class ChangesSent(msgspec.Struct):
@@ -286,39 +324,76 @@ class ReadySent(msgspec.Struct):
 def decode(body: bytes, kind: type[T]) -> T:
     """The body as a value of that kind. Raises `UnexpectedAnswer`."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+        try:
+            return msgspec.json.decode(body, type=kind)
+        except msgspec.ValidationError:
+            raise
+        except msgspec.MsgspecError:
+            return msgspec.json.decode(_without_lone_surrogates(body), type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnexpectedAnswer(reason=f"its answer has another shape ({type(error).__name__})") from None
 
 
-def moment(text: str) -> int:
-    """Milliseconds UTC."""
-    return (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
+# JSON may spell half a character, which msgspec refuses even where it only passes it on. Such escapes are put in other words
+# on their way through it: U+F8FF belongs to nobody, and nobody here spells it as an escape.
+_ESCAPE = re.compile(rb"\\(u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
+_HALF = re.compile(rb"u([dD][89a-fA-F]..)")
+_STAND_IN = re.compile(r"\\uF8FF([0-9a-fA-F]{4})")
+
+
+def _without_lone_surrogates(body: bytes) -> bytes:
+    def stand_in(escape: re.Match[bytes]) -> bytes:
+        half = _HALF.fullmatch(escape[1])
+        return escape[0] if half is None else b"\\uF8FF" + half[1]
+
+    return _ESCAPE.sub(stand_in, body)
+
+
+def text_in(raw: Raw) -> str:
+    """A JSON text as it came."""
+    text = bytes(raw).decode()
+    return _STAND_IN.sub(r"\\u\1", text) if "\\uF8FF" in text else text
 
 
 def text_of(raw: Raw) -> str | None:
     """A JSON text as it came; None for null."""
-    text = bytes(raw).decode()
+    text = text_in(raw)
     return None if text == "null" else text
+
+
+def moment(text: Any) -> int:
+    """Milliseconds UTC. Raises `UnexpectedAnswer`."""
+    try:
+        return (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, TypeError):
+        raise UnexpectedAnswer(reason="a time in it is none") from None
+
+
+def seconds(text: str | None) -> int:
+    """What a Retry-After says, where it says it in seconds."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 0
 
 
 def lease_of(headers: Mapping[str, str]) -> Lease | None:
     """How the caller's lease stands, if he has one."""
     if "lease-generation" not in headers:
         return None
-    return Lease(
-        generation=int(headers["lease-generation"]),
-        expires_at=moment(headers["lease-expires-at"]),
-        interrupt_requested=headers["interrupt-requested"] == "true",
-        queued_inputs=int(headers["queued-inputs"]),
-    )
+    try:
+        return Lease(
+            generation=int(headers["lease-generation"]),
+            expires_at=moment(headers["lease-expires-at"]),
+            interrupt_requested=headers["interrupt-requested"] == "true",
+            queued_inputs=int(headers["queued-inputs"]),
+        )
+    except (ValueError, KeyError):
+        raise UnexpectedAnswer(reason="its headers about the lease are none") from None
 
 
 def error_of(status: int, headers: Mapping[str, str], body: bytes) -> SessionStoreError:
     """The library's error for a refusal; `UnexpectedAnswer` for what is none of ours."""
     try:
-        problem = msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.MsgspecError:
+        problem = decode(body, dict[str, Any])
+    except UnexpectedAnswer:
         problem = {}
     error = error_in(problem, retry_after=headers.get("retry-after"))
     if error is None:
@@ -332,15 +407,16 @@ def error_in(problem: dict[str, Any], retry_after: str | None = None) -> Session
     kind = KINDS.get(str(problem.get("code")))
     if kind is None:
         return None
-    fields: dict[str, Any] = {name: problem[name] for name in kind.__annotations__ if name in problem}
-    for name in MOMENTS:
-        if isinstance(fields.get(name), str):
-            fields[name] = moment(fields[name])
-    if kind is errors.Generating:
-        fields["retry_after_ms"] = int(retry_after or "0") * 1000
+    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    fields: dict[str, Any] = {name: problem[name] for name in known if name in problem}
     try:
+        for name in MOMENTS:
+            if fields.get(name) is not None:
+                fields[name] = moment(fields[name])
+        if kind is errors.Generating:
+            fields["retry_after_ms"] = seconds(retry_after) * 1000
         return kind(**fields)
-    except TypeError:
+    except (TypeError, UnexpectedAnswer):
         return None
 
 
