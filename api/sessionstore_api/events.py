@@ -11,7 +11,7 @@ import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError, Unavailable
+from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError
 from sessionstore.following import FollowedConversation, FollowedList, FollowedTurn
 from sessionstore.model import Changes, ListChanges
 from sessionstore_api.calls import Call
@@ -19,8 +19,8 @@ from sessionstore_api.feed import changes_answer, moved_page, state_of
 from sessionstore_api.problems import SlowReader, problem_of
 from sessionstore_api.requests import ChangeQuery, StateQuery
 
-# It logs what it sends, and that is nobody's business.
-logging.getLogger("sse_starlette").setLevel(logging.INFO)
+# It logs what it sends, and that is nobody's business, whatever level somebody sets.
+logging.getLogger("sse_starlette.sse").addFilter(lambda record: record.msg != "chunk: %s")
 PING_SECONDS = 15
 SLOW_SECONDS = 10
 STOPPING_SECONDS = 2
@@ -76,7 +76,7 @@ async def _body(first: bytes, events: AsyncGenerator[bytes]) -> AsyncGenerator[b
                 return
     except ConversationDeleted as error:
         yield _last_event("deleted", error)
-    except Unavailable as error:
+    except SessionStoreError as error:
         yield _last_event("closed", error)
     finally:
         await events.aclose()

@@ -117,7 +117,7 @@ def _answer(status: int, kind: Any, operation: Operation, schema_of: dict[Any, A
     response["headers"] = {
         name: {"description": about, "schema": schema}
         for name, (about, schema) in ANSWER_HEADERS.items()
-        if operation.method != "GET" or (name == "ETag" and operation.headers)
+        if operation.method != "GET" or (name == "ETag" and operation.tagged)
     }
     return response
 

@@ -38,6 +38,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     query: type[Any] = NoQuery
     errors: Errors = ()
     headers: tuple[str, ...] = ()
+    tagged: bool = False
+    """Whether a GET answers with an ETag; what changes something may."""
 
     @property
     def name(self) -> str:

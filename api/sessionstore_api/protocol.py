@@ -21,7 +21,8 @@ class BoundedHead(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head, self._head_bytes = True, 0
-        self._gone: asyncio.TimerHandle | None = None
+        self._look: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
 
     def data_received(self, data: bytes) -> None:
         """Count what belongs to a head that is not over yet."""
@@ -33,21 +34,39 @@ class BoundedHead(HttpToolsProtocol):
             self.transport.close()
 
     def pause_writing(self) -> None:
-        """The client does not read. Who reads nothing for a minute is gone, and what is kept for him is let go."""
+        """The client is slow. Who reads nothing at all for a minute is gone, and what is kept for him is let go."""
         super().pause_writing()
-        self._gone = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+        self._look_again()
 
     def resume_writing(self) -> None:
-        """He does."""
+        """He has read what there was."""
         super().resume_writing()
-        if self._gone is not None:
-            self._gone.cancel()
+        self._look_no_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing more is to be let go."""
         super().connection_lost(exc)
-        if self._gone is not None:
-            self._gone.cancel()
+        self._look_no_more()
+
+    @property
+    def waits_for_reader(self) -> bool:
+        """Whether something is kept for a client who does not read it."""
+        return self._look is not None
+
+    def _look_again(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._look = self.loop.call_later(UNREAD_SECONDS, self._look_at_reader)
+
+    def _look_at_reader(self) -> None:
+        if self.transport.get_write_buffer_size() < self._unread_bytes:
+            self._look_again()
+        else:
+            self.transport.abort()
+
+    def _look_no_more(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     def on_headers_complete(self) -> None:
         """The head is over."""

@@ -1,13 +1,16 @@
 """`sessionstore serve`: the HTTP server, on this machine only."""
 
+import asyncio
 import gc
 import ipaddress
 import signal
 import socket
 from types import FrameType
+from typing import Any
 
 import click
 import uvicorn
+from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 
 from sessionstore import migrate
@@ -18,6 +21,9 @@ from sessionstore_api.protocol import BoundedHead
 
 # Calls leave no cycles behind, so there is little to find: 700, the default, is a fraction of one call's objects.
 COLLECT_AFTER = 20_000
+# How long a client may take to read the last words of a server that stops.
+STOPPING_SECONDS = 3.0
+UVICORNS_HANDLE_EXIT: Any = AppStatus.original_handler
 
 
 @click.command()
@@ -54,10 +60,20 @@ class Server(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the events first, which have no end of their own: whoever follows is told."""
+        """End the events first, which have no end of their own: whoever follows is told, if he reads."""
         if "store" in self.lifespan.state:
             self.lifespan.state["store"].end_events()
+        asyncio.get_running_loop().call_later(STOPPING_SECONDS, self._let_go)
         await super().shutdown(sockets)
+
+    def _let_go(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedHead) and connection.waits_for_reader:
+                connection.transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop, without sse_starlette's word for it: that one is the process's, and no later server of it would live."""
+        UVICORNS_HANDLE_EXIT(self, sig, frame)
 
 
 class _Server(Server):
