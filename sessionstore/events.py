@@ -35,7 +35,8 @@ class Events(Generic[V]):
             found = self._look()
             if found is not None:
                 return found
-            if not self._news.wait(None if end is None else max(0.0, end - time.monotonic())):
+            left = None if end is None else end - time.monotonic()
+            if (left is not None and left <= 0) or not self._news.wait(left):
                 return None
 
     def _look(self) -> V | None:

@@ -1,6 +1,7 @@
 """Events: whoever follows is told, by whatever process it was changed, and ends up with what a fresh reader sees."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -449,6 +450,159 @@ def test_each_of_many_followers_has_an_error_of_his_own() -> None:
             await channel.after("s")
 
     asyncio.run(main())
+
+
+def test_followers_are_told_when_the_storage_has_failed(plain: Store, meanwhile: Meanwhile) -> None:
+    def fail() -> None:
+        plain.database._writer.refusal = errors.StorageFailed(reason="injected")
+
+    with plain.events("c") as events:
+        next(events)
+        with pytest.raises(errors.StorageFailed):
+            meanwhile(events, fail)
+
+
+def test_a_clock_that_steps_forth_and_back_is_told_both_times(plain: Store, clock: Clock, meanwhile: Meanwhile) -> None:
+    plain.acquire("c", "worker")
+    for follow in (lambda: plain.events("c"), plain.list_events):
+        with follow() as events:
+            next(events)
+            for step in (3_600_000, -3_600_000, -3_600_000, 3_600_000):
+                told = meanwhile(events, partial(clock.advance, step))
+                shown = told.conversations[0] if follow == plain.list_events else told.conversation
+                assert shown.generation.expired == (clock() != 1_800_000_000_000)
+
+
+def test_an_older_state_in_the_file_is_told(plain: Store, path: Path, meanwhile: Meanwhile) -> None:
+    def restore() -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("UPDATE conversations SET change = 1, title = 'restored' WHERE id = 'c'")
+        connection.close()
+
+    for n in range(3):
+        plain.label("c", title=f"{n}")
+    with plain.list_events() as events:
+        next(events)
+        told = meanwhile(events, restore)
+        assert (told.reset, told.change, told.conversations[0].title) == (True, 1, "restored")
+
+
+def test_expired_leases_of_a_long_list_are_told_once(plain: Store, clock: Clock) -> None:
+    for n in range(2 * CHANGES_PER_EVENT):
+        plain.create(f"n{n}")
+        plain.acquire(f"n{n}", "worker")
+    clock.advance(31_000)
+    with plain.list_events() as events:
+        told: list[str] = []
+        more = True
+        while more:
+            page = next(events)
+            told += [found.id for found in page.conversations]
+            more = page.more
+        assert len(told) == len(set(told)) == 2 * CHANGES_PER_EVENT + 1
+        assert events.wait(0.01) is None
+    with plain.list_events(page.change) as events:
+        # Who only knows the list from before they ran out is told of all of them, in pages.
+        assert [len(next(events).conversations) for _ in range(2)] == [CHANGES_PER_EVENT] * 2
+
+
+def test_events_that_are_dropped_are_told_nothing_more(plain: Store) -> None:
+    for _ in range(3):
+        next(plain.events("c"))
+        with pytest.raises(errors.ConversationNotFound):
+            next(plain.events("unknown"))
+    gc.collect()
+    assert plain.watch._subscribers == {}
+
+
+def test_a_close_at_the_wrong_moment_is_not_lost(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, look = plain.events("c"), FollowedConversation.look
+    next(events)
+
+    def closing(self: FollowedConversation, *args: Any) -> Any:
+        events.close()
+        events._news.clear()
+        return look(self, *args)
+
+    monkeypatch.setattr(FollowedConversation, "look", closing)
+    assert events.wait(0.01) is None
+    assert list(events) == []
+
+
+def test_a_wait_ends_however_often_it_is_woken_up(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, look = plain.events("c"), FollowedConversation.look
+    next(events)
+
+    def woken(self: FollowedConversation, *args: Any) -> Any:
+        events._news.set()
+        return look(self, *args)
+
+    monkeypatch.setattr(FollowedConversation, "look", woken)
+    assert events.wait(0.05) is None
+    events.close()
+
+
+def test_whoever_comes_while_it_is_read_is_not_answered_by_that_read() -> None:
+    async def main() -> None:
+        state, reading = ["before"], asyncio.Event()
+
+        async def look(_: str) -> tuple[str, str]:
+            found = state[0]
+            reading.set()
+            await asyncio.sleep(0.05)
+            return found, found
+
+        channel: Channel[str, str] = Channel(look)
+        first = asyncio.ensure_future(channel.after("s"))
+        await reading.wait()
+        state[0] = "what I have been told is stored"
+        second = asyncio.ensure_future(channel.after("s"))
+        assert (await first)[0] == "before"
+        assert (await second)[0] == "what I have been told is stored"
+        assert (channel._waiting, channel._looking) == ({}, {})
+
+    asyncio.run(main())
+
+
+def test_who_waits_no_more_is_forgotten() -> None:
+    async def main() -> None:
+        async def look(_: str) -> None:
+            return None
+
+        channel: Channel[str, str] = Channel(look)
+        for _ in range(20):
+            waiting = asyncio.ensure_future(channel.after("s"))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert sum(map(len, channel._waiting.values())) == 0
+
+    asyncio.run(main())
+
+
+def test_an_error_of_the_disk_is_not_hidden_by_a_second_one(plain: Store) -> None:
+    def rolled_back(transaction: Any) -> None:
+        transaction._connection.execute("ROLLBACK")
+        raise ZeroDivisionError
+
+    with plain.database.pulse() as pulse, pytest.raises(ZeroDivisionError):
+        pulse.read(rolled_back)
+
+
+def test_a_watcher_without_a_thread_is_busy_and_closes(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(errors.Busy):
+            plain.events("c")
+    assert plain.watch._subscribers == {}
+    with plain.events("c") as events:
+        next(events)
+    plain.close()
 
 
 def test_what_a_hundred_follow_is_read_once(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -919,6 +919,12 @@ def test_partials_that_cannot_be_stored_are_all_told(plain: Store, together: Any
     assert answers[0] is not answers[1]
 
 
+def test_an_overtaken_partial_is_no_repeat(plain: Store, together: Any, generating: int) -> None:
+    plain.put("c", reply("ab", "r", status="partial"), token=TOKEN)
+    first, second = together(growing("abc"), growing("ab"))
+    assert (first.replayed, second.replayed, texts(plain, "c")) == (False, True, ["ab"])
+
+
 def test_the_newest_partial_that_is_still_wanted_is_stored(url: str, path: Path, plain: Store, generating: int) -> None:
     async def main() -> Results:
         async with await AsyncStore.open(url) as store:
