@@ -169,6 +169,11 @@ class TurnState:
         return "failed" if isinstance(error, Exception) else "interrupted"
 
 
+def rest(seconds: float) -> None:
+    """Between two tries."""
+    time.sleep(seconds)
+
+
 def growing(id: str, content: Any, role: str, status: Literal["partial", "complete"], metadata: Any) -> Draft:
     """A reply as it is now."""
     return Draft(id=id, role=role, content=content, status=status, metadata=metadata)
@@ -287,4 +292,4 @@ class LiveTurn(TurnState):
             except Unavailable as error:
                 if isinstance(error, self._keepable.final) or time.monotonic() > end:
                     raise
-            time.sleep(LEAVING_PAUSE)
+            rest(LEAVING_PAUSE)

@@ -102,7 +102,7 @@ def test_a_turn_ends_although_the_database_is_busy_at_first(
             if len(pauses) == 2:
                 rival.execute("ROLLBACK")
 
-        monkeypatch.setattr("sessionstore.liveturn.time.sleep", pause)
+        monkeypatch.setattr(liveturn, "rest", pause)
         with store.generate("c", "worker") as turn:
             turn.save("r", "whole")
             rival.execute("BEGIN IMMEDIATE")

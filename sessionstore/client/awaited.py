@@ -192,6 +192,8 @@ class AsyncClient:
                 raise
             except (httpx2.RequestError, SessionStoreError) as error:
                 failure = error
+            if self._closed:
+                raise Closed
             if not stream.over:
                 # Patience begins with the break, however long it was quiet before.
                 persistence = persistence or Persistence(exchange, self._patience)

@@ -169,6 +169,10 @@ class Client:
         threading.Thread(target=follow, name="sessionstore-heed", daemon=True).start()
         return events.close
 
+    def check_open(self) -> None:
+        """Raise `Closed` once this client is."""
+        self._open.check()
+
     @contextmanager
     def connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
         """A stream of events. Raises what the server refuses it with."""
@@ -299,6 +303,7 @@ class ClientEvents(Generic[V]):
             except (httpx2.RequestError, SessionStoreError) as error:
                 failure = error
             if not self._closed.is_set() and not self._stream.over:
+                self._client.check_open()
                 # Patience begins with the break, however long it was quiet before.
                 persistence = persistence or Persistence(exchange, self._patience)
                 self._closed.wait(persistence.after(failure))

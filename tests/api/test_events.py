@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sessionstore_api import events as handlers
 from sessionstore_api import protocol
+from sse_starlette.sse import AppStatus
 from starlette.testclient import TestClient
 
 from sessionstore import Store
@@ -221,3 +222,64 @@ def test_a_client_that_reads_nothing_is_let_go(follow: Follow, plain: Store, mon
     time.sleep(0.4)
     with pytest.raises(ConnectionError):
         list(stream)
+
+
+def test_a_slow_but_steady_reader_is_not_cut_off(follow: Follow, plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "UNREAD_SECONDS", 0.3)
+    plain.append("c", [user("x" * 1_000_000, f"m{n}") for n in range(10)])
+    stream = follow(f"{C}/c/events")
+    # Ten megabytes at about five a second: the buffer is never empty for longer than the limit.
+    monkeypatch.setattr(stream, "_file", Slow(stream._file))
+    assert len(ids(next(stream))) == 11
+
+
+class Slow:
+    """Reads half a megabyte, and rests."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.readline, self.close = file.readline, file.close
+
+    def read(self, count: int) -> bytes:
+        parts = []
+        while count:
+            time.sleep(0.05)
+            parts.append(self._file.read(min(count, 500_000)))
+            count -= len(parts[-1])
+        return b"".join(parts)
+
+
+def test_a_server_stops_although_somebody_who_follows_reads_nothing(
+    tmp_path: Path, serve: Callable[[], Server], follow: Follow
+) -> None:
+    server = serve()
+    with Store.open(f"sqlite:///{tmp_path}/served.db") as store:
+        store.create("c", messages=[user("x" * 3_000_000, f"m{n}") for n in range(5)])
+    for _ in range(3):
+        follow(f"{C}/c/events", port_of(server))
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 15
+
+
+def test_one_server_that_stopped_leaves_the_next_one_of_its_process_alone(url: str, clock: Clock) -> None:
+    server = LiveServer(url, clock)
+    server._server.handle_exit(15, None)
+    server.close()
+    assert not AppStatus.should_exit
+
+
+def test_the_document_says_where_there_is_an_etag(client: TestClient) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    tagged = {
+        path
+        for path, operations in paths.items()
+        if "ETag" in operations.get("get", {}).get("responses", {}).get("200", {}).get("headers", {})
+    }
+    one = "/v1/conversations/{conversation_id}"
+    assert tagged == {one, f"{one}/lease", f"{one}/changes", f"{one}/messages/{{message_id}}"}
+    client.post(f"{C}/c/messages", json={"messages": [{"role": "user", "content": "x", "id": "m1"}]})
+    for path in tagged:
+        assert "etag" in client.get(path.format(conversation_id="c", message_id="m")).headers
+    for path in (C, f"{C}/c/messages", f"{C}/c/inputs", f"{C}/c/generations"):
+        assert "etag" not in client.get(path).headers
