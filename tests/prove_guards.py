@@ -303,7 +303,7 @@ def _try(mutant: Mutant) -> tuple[list[str], str]:
             "-p",
             "no:cacheprovider",
             "-o",
-            "faulthandler_timeout=30",
+            "faulthandler_timeout=15",
             *mutant.tests.split(),
         ]
         # The faces in the process are enough, but for the client itself.

@@ -308,6 +308,15 @@ def put(state: State, call: Call, _: int) -> Step:
     return after, Said("done", None, shown([m for m in after.messages if m.id == id]))
 
 
+def superseded(state: State, call: Call) -> Said | None:
+    """What a growing reply is told that a newer one of the same holder has overtaken in the queue; it changes nothing."""
+    if call.name != "put" or state.turn is None or call.token != state.turn.token or call.if_match is not None:
+        return None
+    ((id, _, status),) = call.messages
+    there = find(state, id)
+    return Said("done", None, shown([there])) if status == "partial" and there and there.status == "partial" else None
+
+
 def was_put(state: State, call: Call) -> Said | None:
     ((id, content, status),) = call.messages
     there = find(state, id)

@@ -138,6 +138,9 @@ PATHS: dict[str, tuple[str, str]] = {
     "release": ("DELETE", "/{id}/lease"),
     "finish": ("POST", "/{id}/lease/finish"),
     "interrupt": ("POST", "/{id}/interrupt"),
+    "queue": ("POST", "/{id}/inputs"),
+    "cancel": ("DELETE", "/{id}/inputs/{message_id}"),
+    "claim": ("POST", "/{id}/inputs/claim"),
 }
 
 

@@ -29,7 +29,7 @@ from tests.test_serve import Server
 CLIENTS, SERVERS, IDS, EPOCH_SECONDS = 6, 2, 4, 4.0
 TTL_MS = 3_600_000
 TELLS_VERSION = {"create", "get", "label", "truncate", "acquire", "renew", "finish", "interrupt"}
-TELLS_MESSAGES = {"create", "append", "put", "acquire", "finish", "messages"}
+TELLS_MESSAGES = {"create", "append", "put", "acquire", "finish", "messages", "queue", "claim"}
 NOTHING_STORED = {"busy", "disk-full", "stopping"}
 
 
@@ -112,6 +112,9 @@ def some_call(choice: random.Random) -> Call:
         "finish": lambda: Call("finish", token, messages=(message,)),
         "interrupt": lambda: Call("interrupt", force=choice.random() < 0.5),
         "delete": lambda: Call("delete", token, force=choice.random() < 0.2),
+        "queue": lambda: Call("queue", messages=((f"q{choice.randrange(4)}", message[1], "complete"),)),
+        "cancel": lambda: Call("cancel", message_id=f"q{choice.randrange(4)}"),
+        "claim": lambda: Call("claim", token, ids=choice.choice([None, (f"q{choice.randrange(4)}",)])),
     }
     weights = {"create": 4, "messages": 3, "append": 5, "put": 6, "acquire": 5, "finish": 2, "delete": 0.2}
     names = list(makers)
@@ -125,12 +128,14 @@ def as_operation(id: str, call: Call) -> Op:
     ]
     arguments: dict[str, Any] = {} if call.token is None else {"token": call.token}
     match call.name:
-        case "create" | "append" | "finish":
+        case "create" | "append" | "finish" | "queue":
             arguments["messages"] = messages
         case "put":
             arguments["message"] = messages[0]
-        case "delete_message":
+        case "delete_message" | "cancel":
             arguments["message_id"] = call.message_id
+        case "claim":
+            arguments |= {} if call.ids is None else {"ids": list(call.ids)}
         case "truncate":
             arguments |= {"after_position": call.first, "through_position": call.last}
         case "label":
@@ -176,7 +181,9 @@ def check(clients: list[Client], id: str, tables: Tables) -> str | None:
     history = [entry for client in clients for entry in client.histories[id]]
     living = "SELECT pk, message_count FROM conversations WHERE id = ? AND deleted_at IS NULL"
     for pk, count in tables.rows(living, id):
-        rows = tables.rows("SELECT position, status FROM messages WHERE conversation_pk = ? ORDER BY position", pk)
+        rows = tables.rows(
+            "SELECT position, status FROM messages WHERE conversation_pk = ? AND position >= 0 ORDER BY position", pk
+        )
         if [position for position, _ in rows] != list(range(len(rows))):
             return f"positions of {id}: {rows}"
         if count != sum(status != "deleted" for _, status in rows):
