@@ -27,7 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8, help="slices of each side")
     parser.add_argument("--largest", type=int, default=1_000_000, help="messages in the largest conversation")
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="of append, loads, processes, generating, http, memory, events")
+    names = "append, loads, processes, generating, http, memory, events"
+    parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {names}")
     parser.add_argument("--write", type=Path, help="a folder for figures.json, figures.md, figures.svg and profiles.txt")
     asked = parser.parse_args()
     with disk.scratch() as folder:

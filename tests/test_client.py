@@ -359,7 +359,7 @@ def test_the_client_has_the_names_of_the_library() -> None:
     in_process = {"transact", "open"}
     assert public(Store) - public(Client) == in_process
     assert public(Store) - public(AsyncClient) == in_process
-    assert public(Client) - public(Store) == {"check_open", "connect", "follow", "impatient"}
+    assert public(Client) - public(Store) == {"impatient"}
 
 
 def test_our_own_values_only_are_read(live: LiveServer, plain: Store) -> None:

@@ -10,6 +10,7 @@ process that has the database.
 """
 
 from sessionstore.client.awaited import AsyncClient
-from sessionstore.client.blocking import Client, ClientEvents
+from sessionstore.client.blocking import Client
+from sessionstore.client.events import ClientEvents
 
 __all__ = ["AsyncClient", "Client", "ClientEvents"]

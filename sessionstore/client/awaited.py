@@ -10,12 +10,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import httpx2
 
 from sessionstore.aioturn import AsyncLiveTurn
-from sessionstore.client import mutations, reads
+from sessionstore.client import mutations, reads, turns
 from sessionstore.client.blocking import CONNECT_SECONDS, CONNECTIONS, TIMEOUT, Client
 from sessionstore.client.exchange import Exchange, Reply, Steps
 from sessionstore.client.persistence import Persistence
+from sessionstore.client.problems import error_of
 from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream
-from sessionstore.client.wire import error_of
 from sessionstore.drafts import Draft
 from sessionstore.errors import Closed, ConversationDeleted, SessionStoreError
 from sessionstore.limits import Limits
@@ -89,14 +89,14 @@ class AsyncClient:
     delete_message = _call(Store.delete_message, mutations.delete_message)
     truncate = _call(Store.truncate, mutations.truncate)
     fork = _call(Store.fork, mutations.fork)
-    acquire = _call(Store.acquire, mutations.acquire)
-    renew = _call(Store.renew, mutations.renew)
-    release = _call(Store.release, mutations.release)
-    finish = _call(Store.finish, mutations.finish)
-    interrupt = _call(Store.interrupt, mutations.interrupt)
-    queue_inputs = _call(Store.queue_inputs, mutations.queue_inputs)
-    cancel_input = _call(Store.cancel_input, mutations.cancel_input)
-    claim_inputs = _call(Store.claim_inputs, mutations.claim_inputs)
+    acquire = _call(Store.acquire, turns.acquire)
+    renew = _call(Store.renew, turns.renew)
+    release = _call(Store.release, turns.release)
+    finish = _call(Store.finish, turns.finish)
+    interrupt = _call(Store.interrupt, turns.interrupt)
+    queue_inputs = _call(Store.queue_inputs, turns.queue_inputs)
+    cancel_input = _call(Store.cancel_input, turns.cancel_input)
+    claim_inputs = _call(Store.claim_inputs, turns.claim_inputs)
     get = _call(Store.get, reads.get)
     conversations = _call(Store.conversations, reads.conversations)
     list_changes = _call(Store.list_changes, reads.list_changes)

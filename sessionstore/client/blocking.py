@@ -3,24 +3,24 @@
 import copy
 import functools
 import math
-import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from sessionstore.client import mutations, reads
+from sessionstore.client import mutations, reads, turns
+from sessionstore.client.events import ClientEvents
 from sessionstore.client.exchange import Exchange, Reply, Steps
 from sessionstore.client.persistence import Persistence
-from sessionstore.client.stream import BROKEN_OFF, SILENCE_SECONDS, Stream, conversation_stream, list_stream, turn_stream
-from sessionstore.client.wire import error_of
+from sessionstore.client.problems import error_of
+from sessionstore.client.stream import SILENCE_SECONDS, Stream, conversation_stream, list_stream, turn_stream
 from sessionstore.drafts import Draft
-from sessionstore.errors import Closed, ConversationDeleted, SessionStoreError
+from sessionstore.errors import Closed, SessionStoreError
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm, LiveTurn
 from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
@@ -107,14 +107,14 @@ class Client:
     delete_message = _call(Store.delete_message, mutations.delete_message)
     truncate = _call(Store.truncate, mutations.truncate)
     fork = _call(Store.fork, mutations.fork)
-    acquire = _call(Store.acquire, mutations.acquire)
-    renew = _call(Store.renew, mutations.renew)
-    release = _call(Store.release, mutations.release)
-    finish = _call(Store.finish, mutations.finish)
-    interrupt = _call(Store.interrupt, mutations.interrupt)
-    queue_inputs = _call(Store.queue_inputs, mutations.queue_inputs)
-    cancel_input = _call(Store.cancel_input, mutations.cancel_input)
-    claim_inputs = _call(Store.claim_inputs, mutations.claim_inputs)
+    acquire = _call(Store.acquire, turns.acquire)
+    renew = _call(Store.renew, turns.renew)
+    release = _call(Store.release, turns.release)
+    finish = _call(Store.finish, turns.finish)
+    interrupt = _call(Store.interrupt, turns.interrupt)
+    queue_inputs = _call(Store.queue_inputs, turns.queue_inputs)
+    cancel_input = _call(Store.cancel_input, turns.cancel_input)
+    claim_inputs = _call(Store.claim_inputs, turns.claim_inputs)
     get = _call(Store.get, reads.get)
     conversations = _call(Store.conversations, reads.conversations)
     list_changes = _call(Store.list_changes, reads.list_changes)
@@ -126,13 +126,13 @@ class Client:
     leases = _call(Store.leases, reads.leases)
     check_ready = _call(Store.check_ready, reads.check_ready)
 
-    def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> "ClientEvents[Changes]":
+    def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> ClientEvents[Changes]:
         """Follow a conversation, see `Store.events`; a connection that breaks is made again, and nothing is missed."""
-        return self.follow(conversation_stream(self.limits, id, since, incarnation))
+        return self._follow(conversation_stream(self.limits, id, since, incarnation))
 
-    def list_events(self, since: int | None = None) -> "ClientEvents[ListChanges]":
+    def list_events(self, since: int | None = None) -> ClientEvents[ListChanges]:
         """Follow the list of conversations, see `Store.list_events`."""
-        return self.follow(list_stream(self.limits, since))
+        return self._follow(list_stream(self.limits, since))
 
     def generate(
         self,
@@ -155,7 +155,7 @@ class Client:
 
     def heed(self, id: str, generation: int, alarm: Alarm) -> Callable[[], None]:
         """See `Store.heed`; in a thread that follows the turn."""
-        events = self.follow(turn_stream(self.limits, id), math.inf)
+        events = self._follow(turn_stream(self.limits, id), math.inf)
 
         def follow() -> None:
             with suppress(SessionStoreError):
@@ -169,13 +169,8 @@ class Client:
         threading.Thread(target=follow, name="sessionstore-heed", daemon=True).start()
         return events.close
 
-    def check_open(self) -> None:
-        """Raise `Closed` once this client is."""
-        self._open.check()
-
     @contextmanager
-    def connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
-        """A stream of events. Raises what the server refuses it with."""
+    def _connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
         self._open.check()
         with self._streams.sse(
             self.url + exchange.path,
@@ -188,9 +183,8 @@ class Client:
                 raise error_of(source.response.status_code, source.response.headers, source.response.read())
             yield source
 
-    def follow(self, stream: Stream[V], patience: float | None = None) -> "ClientEvents[V]":
-        """Events of a stream, which this client ends when it is closed."""
-        events = ClientEvents(self, stream, self.patience if patience is None else patience)
+    def _follow(self, stream: Stream[V], patience: float | None = None) -> ClientEvents[V]:
+        events = ClientEvents(self._connect, self._open.check, stream, self.patience if patience is None else patience)
         self._open.streams.add(events)
         return events
 
@@ -247,71 +241,3 @@ class Open:
         self._closed = True
         for events in list(self.streams):
             events.close()
-
-
-class ClientEvents(Generic[V]):
-    """Events of a server, see `sessionstore.events.Events`. A break of more than the client's patience raises `Unreachable`."""
-
-    def __init__(self, client: Client, stream: Stream[V], patience: float) -> None:
-        self._client, self._stream, self._patience = client, stream, patience
-        self._closed = threading.Event()
-        self._response: httpx2.Response | None = None
-        self._events = self._follow()
-
-    def close(self) -> None:
-        """Follow no more. From any thread."""
-        self._closed.set()
-        try:
-            self._events.close()
-        except ValueError:
-            # Another thread is reading, and is not woken up by closing what it reads.
-            self._wake_reader()
-
-    def _wake_reader(self) -> None:
-        response = self._response
-        if response is not None:
-            with suppress(OSError, KeyError, AttributeError):
-                response.extensions["network_stream"].get_extra_info("socket").shutdown(socket.SHUT_RDWR)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> V:
-        return next(self._events)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def _follow(self) -> Generator[V]:
-        persistence: Persistence | None = None
-        while not self._closed.is_set() and not self._stream.over:
-            exchange = self._stream.exchange()
-            failure: Exception = BROKEN_OFF
-            try:
-                for event in self._connection(exchange):
-                    persistence = None
-                    value = self._stream.take(event)
-                    if value is not None:
-                        yield value
-            except ConversationDeleted:
-                if self._stream.begun:
-                    return
-                raise
-            except (httpx2.RequestError, SessionStoreError) as error:
-                failure = error
-            if not self._closed.is_set() and not self._stream.over:
-                self._client.check_open()
-                # Patience begins with the break, however long it was quiet before.
-                persistence = persistence or Persistence(exchange, self._patience)
-                self._closed.wait(persistence.after(failure))
-
-    def _connection(self, exchange: Exchange) -> Generator[httpx2.ServerSentEvent]:
-        with self._client.connect(exchange) as source:
-            self._response = source.response
-            for event in source:
-                yield event
-                if self._stream.over or self._stream.broken or self._closed.is_set():
-                    return

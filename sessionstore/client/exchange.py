@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from sessionstore.client.wire import decode, lease_of
+from sessionstore.client.decoding import decode
+from sessionstore.client.problems import lease_of
 from sessionstore.errors import UnexpectedAnswer
 from sessionstore.model import Answer, IfMatch
 
@@ -14,6 +15,8 @@ T = TypeVar("T")
 K = TypeVar("K")
 CONVERSATIONS = "/v1/conversations"
 NO_CONTENT = 204
+DONE_BEFORE: Answer[None] = Answer(value=None, replayed=True)
+"""What a call is told whose work a first try had done already, its answer lost."""
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The calls that change something, as requests.
+"""The calls that change conversations and messages, as requests.
 
 Each can be repeated after a lost answer and happens once: ids and tokens are made here where the caller gives none, a call that
 means a life or a turn names it, and what a repeat finds done already is the answer.
@@ -12,51 +12,39 @@ from msgspec import UNSET, Raw
 
 from sessionstore import forking, jsontext, orders
 from sessionstore.client import reads
-from sessionstore.client.exchange import CONVERSATIONS, Exchange, Steps, address, claims
+from sessionstore.client.bodies import given, sent_all, without_id
+from sessionstore.client.exchange import CONVERSATIONS, DONE_BEFORE, Exchange, Steps, address, claims
+from sessionstore.client.problems import error_in
 from sessionstore.client.wire import (
-    AcquiredSent,
     ConversationSent,
-    InterruptedSent,
     MessageSent,
     MessagesSent,
-    RenewedSent,
     SaveSent,
     SavesSent,
     TruncatedSent,
     ViewSent,
     WrittenSent,
-    error_in,
-    moment,
 )
-from sessionstore.drafts import Draft, Prepared, Save, prepare, prepare_all
+from sessionstore.drafts import Draft, Save, prepare, prepare_all
 from sessionstore.errors import (
     ConversationDeleted,
     ConversationExists,
-    InputClaimed,
     InvalidInput,
     MessageDeleted,
     MessageNotFound,
     OutcomeUnknown,
     PreconditionFailed,
     SessionStoreError,
-    Unavailable,
     UnexpectedAnswer,
 )
 from sessionstore.limits import Limits
 from sessionstore.model import (
-    Acquired,
     Answer,
     Children,
     Conversation,
     Created,
-    Finished,
-    FinishOutcome,
-    IfBusy,
     IfMatch,
-    Interruption,
     Message,
-    Mode,
-    Renewed,
     Saved,
     Tag,
     Truncated,
@@ -136,7 +124,7 @@ def delete(
     except ConversationDeleted:
         if not exchange.again:
             raise
-        return DONE
+        return DONE_BEFORE
     return reply.done()
 
 
@@ -175,7 +163,7 @@ def put(
     while True:
         seen = (yield from _tag_of(limits, id, draft.id, incarnation)) if free else if_match
         headers = claims(token, incarnation, seen, only_create=only_create or (free and seen is None))
-        exchange = Exchange("PUT", address(id, "messages", draft.id), headers=headers, body=_without_id(draft))
+        exchange = Exchange("PUT", address(id, "messages", draft.id), headers=headers, body=without_id(draft))
         try:
             reply = yield exchange
             return reply.answer(Saved(message=reply.read(MessageSent).value(), created=reply.status == CREATED))
@@ -244,7 +232,7 @@ def delete_message(
     except MessageDeleted:
         if not exchange.again:
             raise
-        return DONE
+        return DONE_BEFORE
     return reply.done()
 
 
@@ -301,213 +289,6 @@ def fork(
     return reply.answer(reply.read(ViewSent).view)
 
 
-def acquire(
-    limits: Limits,
-    id: str,
-    holder: str,
-    *,
-    token: str | None = None,
-    ttl_ms: int | None = None,
-    if_busy: IfBusy = "reject",
-    messages: Sequence[Draft] = (),
-    incarnation: int | None = None,
-    if_match: IfMatch | None = None,
-) -> Steps[Answer[Acquired]]:
-    """See `Store.acquire`."""
-    order = orders.acquire(limits, holder, token, ttl_ms, if_busy, messages, if_match)
-    orders.call(limits, id, None, incarnation)
-    body = {"holder": holder, "token": order.token, "ttl_ms": ttl_ms, "if_busy": if_busy,
-            "messages": sent_all(order.messages, as_named=True)}  # fmt: skip
-    reply = yield Exchange("POST", address(id, "lease"), headers=claims(None, incarnation, if_match), body=given(body))
-    sent = reply.read(AcquiredSent)
-    return reply.answer(
-        Acquired(
-            token=order.token,
-            generation=sent.generation,
-            expires_at=moment(sent.expires_at),
-            conversation=sent.view,
-            messages=sent.values,
-        )
-    )
-
-
-def renew(
-    limits: Limits,
-    id: str,
-    *,
-    token: str | None,
-    phase: str | None = None,
-    ttl_ms: int | None = None,
-    incarnation: int | None = None,
-    if_match: IfMatch | None = None,
-) -> Steps[Answer[Renewed]]:
-    """See `Store.renew`."""
-    if phase is not None:
-        limits.phase(phase)
-    limits.ttl(ttl_ms)
-    orders.call(limits, id, token, incarnation, if_match)
-    body = given({"phase": phase, "ttl_ms": ttl_ms})
-    reply = yield Exchange("PATCH", address(id, "lease"), headers=claims(token, incarnation, if_match), body=body)
-    sent = reply.read(RenewedSent)
-    return reply.answer(
-        Renewed(generation=sent.generation, expires_at=moment(sent.expires_at), ttl_ms=sent.ttl_ms, conversation=sent.view)
-    )
-
-
-def release(
-    limits: Limits, id: str, *, token: str | None, incarnation: int | None = None, if_match: IfMatch | None = None
-) -> Steps[Answer[Conversation]]:
-    """See `Store.release`. The conversation is read after it."""
-    orders.call(limits, id, token, incarnation, if_match)
-    reply = yield Exchange("DELETE", address(id, "lease"), headers=claims(token, incarnation, if_match))
-    reply.done()
-    try:
-        return reply.answer((yield from reads.get(limits, id)))
-    except Unavailable:
-        # It is done, and a repeat will say so.
-        raise OutcomeUnknown from None
-
-
-def finish(
-    limits: Limits,
-    id: str,
-    messages: Sequence[Draft] = (),
-    *,
-    token: str | None,
-    outcome: FinishOutcome = "completed",
-    usage: dict[str, Any] | None = None,
-    unless_inputs: bool = False,
-    complete: bool = False,
-    incarnation: int | None = None,
-    if_match: IfMatch | None = None,
-) -> Steps[Answer[Finished]]:
-    """See `Store.finish`."""
-    limits.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
-    used = None if usage is None else Raw(limits.json_object(usage, "$.usage").encode())
-    drafts = prepare_all(messages, limits)
-    orders.call(limits, id, token, incarnation, if_match)
-    body = {
-        "messages": sent_all(drafts, as_named=True),
-        "outcome": outcome,
-        "usage": used,
-        "unless_inputs": unless_inputs,
-        "complete": complete or None,
-    }
-    reply = yield Exchange(
-        "POST", address(id, "lease", "finish"), headers=claims(token, incarnation, if_match), body=given(body)
-    )
-    sent = reply.read(WrittenSent)
-    return reply.answer(Finished(conversation=sent.view, messages=sent.values))
-
-
-def interrupt(
-    limits: Limits,
-    id: str,
-    *,
-    generation: int | None = None,
-    force: bool = False,
-    token: str | None = None,
-    incarnation: int | None = None,
-    if_match: IfMatch | None = None,
-) -> Steps[Answer[Interruption]]:
-    """See `Store.interrupt`. A late copy must not hit a later turn, so the turn that is meant is looked up and named."""
-    limits.number(generation, "$.generation", least=1)
-    orders.call(limits, id, token, incarnation, if_match)
-    if generation is None:
-        there = yield from reads.get(limits, id)
-        turn = there.generation or there.last_generation
-        generation = None if turn is None else turn.number
-    body = given({"generation": generation, "force": force})
-    # What has never had a turn has none that a first copy could have meant.
-    exchange = Exchange(
-        "POST", address(id, "interrupt"), headers=claims(token, incarnation, if_match), body=body, once=generation is None
-    )
-    reply = yield exchange
-    sent = reply.read(InterruptedSent)
-    return reply.answer(Interruption(conversation=sent.view, state=sent.state))
-
-
-def queue_inputs(
-    limits: Limits,
-    id: str,
-    messages: Sequence[Draft],
-    *,
-    mode: Mode = "follow_up",
-    token: str | None = None,
-    incarnation: int | None = None,
-    if_match: IfMatch | None = None,
-) -> Steps[Answer[list[Message]]]:
-    """See `Store.queue_inputs`."""
-    limits.one_of(mode, ("steer", "follow_up"), "$.mode")
-    drafts = prepare_all(messages, limits, least=1, partial=False)
-    orders.call(limits, id, token, incarnation, if_match)
-    body = {"messages": sent_all(drafts), "mode": mode}
-    reply = yield Exchange("POST", address(id, "inputs"), headers=claims(token, incarnation, if_match), body=body)
-    return reply.answer(reply.read(MessagesSent).values)
-
-
-def cancel_input(
-    limits: Limits, id: str, message_id: str, *, token: str | None = None, incarnation: int | None = None
-) -> Steps[Answer[None]]:
-    """See `Store.cancel_input`."""
-    limits.id(message_id, "$.message_id")
-    orders.call(limits, id, token, incarnation)
-    exchange = Exchange("DELETE", address(id, "inputs", message_id), headers=claims(token, incarnation))
-    try:
-        reply = yield exchange
-    except MessageDeleted:
-        if not exchange.again:
-            raise
-        return DONE
-    return reply.done()
-
-
-def claim_inputs(
-    limits: Limits,
-    id: str,
-    ids: Sequence[str] | None = None,
-    *,
-    token: str | None = None,
-    incarnation: int | None = None,
-    if_match: IfMatch | None = None,
-) -> Steps[Answer[list[Message]]]:
-    """See `Store.claim_inputs`. Only a claim that names its inputs is answered again, so those that wait are looked up."""
-    named = limits.ids(ids)
-    orders.call(limits, id, token, incarnation, if_match)
-    headers = claims(token, incarnation, if_match)
-    while True:
-        if ids is None:
-            waiting = yield from reads.inputs(limits, id, limit=limits.page, incarnation=incarnation)
-            named = [item.message.id for item in waiting.items] or None
-        exchange = Exchange(
-            "POST", address(id, "inputs", "claim"), headers=headers, body=given({"ids": named}), once=named is None
-        )
-        try:
-            reply = yield exchange
-            return reply.answer(reply.read(MessagesSent).values)
-        except (MessageDeleted, InputClaimed, MessageNotFound):
-            # Somebody has cancelled one, or claimed it, since it was looked up.
-            if ids is not None or exchange.again:
-                raise
-
-
-def sent_all(drafts: Sequence[Prepared], *, as_named: bool = False) -> list[dict[str, Any]]:
-    """Messages as they are sent: each with an id, or, where the call itself is known again, with the caller's ids only."""
-    return [sent_one(draft) if draft.named or not as_named else _without_id(draft) for draft in drafts]
-
-
-def sent_one(draft: Prepared) -> dict[str, Any]:
-    """A message as it is sent."""
-    sent = {"id": draft.id, "role": draft.role, "content": Raw(draft.content_json.encode()), "status": draft.status}
-    return sent if draft.metadata_json is None else {**sent, "metadata": Raw(draft.metadata_json.encode())}
-
-
-def _without_id(draft: Prepared) -> dict[str, Any]:
-    sent = sent_one(draft)
-    del sent["id"]
-    return sent
-
-
 def _tag_of(limits: Limits, id: str, message_id: str, incarnation: int | None) -> Steps[Tag | None]:
     """The state of a message; None if there is none, and then the server knows better why."""
     try:
@@ -519,11 +300,6 @@ def _tag_of(limits: Limits, id: str, message_id: str, incarnation: int | None) -
 def _merged(there: dict[str, Any], patch: dict[str, Any] | None) -> bool:
     """Whether a patch has nothing left to do."""
     return patch is None or jsontext.merge_patch(there, patch) == there
-
-
-def given(body: dict[str, Any]) -> dict[str, Any]:
-    """Without what was left out."""
-    return {name: value for name, value in body.items() if value is not None}
 
 
 def _save(save: Save, limits: Limits) -> dict[str, Any]:
@@ -549,4 +325,3 @@ def _saved(result: SaveSent) -> Answer[Saved] | SessionStoreError:
 
 
 CREATED = 201
-DONE = Answer(value=None, replayed=True)

@@ -5,8 +5,8 @@ import time
 
 import httpx2
 
+from sessionstore.client.decoding import seconds
 from sessionstore.client.exchange import Exchange
-from sessionstore.client.wire import seconds
 from sessionstore.errors import (
     OutcomeUnknown,
     PreconditionFailed,

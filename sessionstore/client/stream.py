@@ -5,8 +5,9 @@ from typing import Any, Generic, TypeVar
 
 import httpx2
 
+from sessionstore.client.decoding import decode
 from sessionstore.client.exchange import Exchange, address, claims
-from sessionstore.client.wire import ChangesSent, ListSent, decode
+from sessionstore.client.wire import ChangesSent, ListSent
 from sessionstore.limits import Limits
 from sessionstore.model import Changes, ListChanges, Tag
 

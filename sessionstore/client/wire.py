@@ -1,23 +1,16 @@
-"""From what a server sends to the values and errors of the library."""
+"""From what a server sends to the values of the library."""
 
-import dataclasses
-import re
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from sessionstore import errors, model
+from sessionstore import model
+from sessionstore.client.decoding import moment, text_in, text_of
 from sessionstore.cursors import ChangesCursor, decode_cursor
-from sessionstore.errors import SessionStoreError, UnexpectedAnswer
 from sessionstore.model import Lease, Mode, Outcome, Place, Status, Tag
 
 T = TypeVar("T")
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MOMENTS = ("expires_at", "ended_at")
-LONGEST_NUMBER = 10
 
 
 class GenerationSent(msgspec.Struct):
@@ -319,112 +312,3 @@ class ReadySent(msgspec.Struct):
 
     engine: str
     engine_fault: str | None
-
-
-def decode(body: bytes, kind: type[T]) -> T:
-    """The body as a value of that kind. Raises `UnexpectedAnswer`."""
-    try:
-        try:
-            return msgspec.json.decode(body, type=kind)
-        except msgspec.ValidationError:
-            raise
-        except msgspec.MsgspecError:
-            return msgspec.json.decode(_without_lone_surrogates(body), type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UnexpectedAnswer(reason=f"its answer has another shape ({type(error).__name__})") from None
-
-
-# JSON may spell half a character, which msgspec refuses even where it only passes it on. Such escapes are put in other words
-# on their way through it: U+F8FF belongs to nobody, and nobody here spells it as an escape.
-_ESCAPE = re.compile(rb"\\(u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
-_HALF = re.compile(rb"u([dD][89a-fA-F]..)")
-_STAND_IN = re.compile(r"\\uF8FF([0-9a-fA-F]{4})")
-
-
-def _without_lone_surrogates(body: bytes) -> bytes:
-    def stand_in(escape: re.Match[bytes]) -> bytes:
-        half = _HALF.fullmatch(escape[1])
-        return escape[0] if half is None else b"\\uF8FF" + half[1]
-
-    return _ESCAPE.sub(stand_in, body)
-
-
-def text_in(raw: Raw) -> str:
-    """A JSON text as it came."""
-    text = bytes(raw).decode()
-    return _STAND_IN.sub(r"\\u\1", text) if "\\uF8FF" in text else text
-
-
-def text_of(raw: Raw) -> str | None:
-    """A JSON text as it came; None for null."""
-    text = text_in(raw)
-    return None if text == "null" else text
-
-
-def moment(text: Any) -> int:
-    """Milliseconds UTC. Raises `UnexpectedAnswer`."""
-    try:
-        return (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, TypeError):
-        raise UnexpectedAnswer(reason="a time in it is none") from None
-
-
-def seconds(text: str | None) -> int:
-    """What a Retry-After says, where it says it in seconds."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < LONGEST_NUMBER else 0
-
-
-def lease_of(headers: Mapping[str, str]) -> Lease | None:
-    """How the caller's lease stands, if he has one."""
-    if "lease-generation" not in headers:
-        return None
-    try:
-        return Lease(
-            generation=int(headers["lease-generation"]),
-            expires_at=moment(headers["lease-expires-at"]),
-            interrupt_requested=headers["interrupt-requested"] == "true",
-            queued_inputs=int(headers["queued-inputs"]),
-        )
-    except (ValueError, KeyError):
-        raise UnexpectedAnswer(reason="its headers about the lease are none") from None
-
-
-def error_of(status: int, headers: Mapping[str, str], body: bytes) -> SessionStoreError:
-    """The library's error for a refusal; `UnexpectedAnswer` for what is none of ours."""
-    try:
-        problem = decode(body, dict[str, Any])
-    except UnexpectedAnswer:
-        problem = {}
-    error = error_in(problem, retry_after=headers.get("retry-after"))
-    if error is None:
-        return UnexpectedAnswer(reason=f"its status is {status}", status=status)
-    error.with_lease(lease_of(headers))
-    return error
-
-
-def error_in(problem: dict[str, Any], retry_after: str | None = None) -> SessionStoreError | None:
-    """The error of a problem document; None for one that nobody here knows."""
-    kind = KINDS.get(str(problem.get("code")))
-    if kind is None:
-        return None
-    known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    fields: dict[str, Any] = {name: problem[name] for name in known if name in problem}
-    try:
-        for name in MOMENTS:
-            if fields.get(name) is not None:
-                fields[name] = moment(fields[name])
-        if kind is errors.Generating:
-            fields["retry_after_ms"] = seconds(retry_after) * 1000
-        return kind(**fields)
-    except (TypeError, UnexpectedAnswer):
-        return None
-
-
-def _kinds(root: type[SessionStoreError]) -> dict[str, type[SessionStoreError]]:
-    found = {root.code: root}
-    for child in root.__subclasses__():
-        found |= _kinds(child)
-    return found
-
-
-KINDS = _kinds(SessionStoreError)
