@@ -6,9 +6,10 @@ python examples/agent_loop.py --server http://127.0.0.1:8080   # in a third one
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 
-from sessionstore import Mirror
+from sessionstore import Mirror, errors
 from sessionstore.client import Client
 
 
@@ -47,7 +48,10 @@ def main() -> None:
         return False
 
     with Client(asked.server, patience=60) as client:
-        watch(client, asked.conversation, show)
+        try:
+            watch(client, asked.conversation, show)
+        except errors.ConversationNotFound as missing:
+            sys.exit(str(missing))
 
 
 if __name__ == "__main__":
