@@ -8,6 +8,9 @@ import pytest
 from sessionstore import Store, errors
 from tests.conftest import TOKEN, Clock, reply, texts, user
 
+# So long that no renewal of its own tells a turn what somebody else has to tell it.
+HOUR = 3_600_000
+
 
 @pytest.fixture(autouse=True)
 def conversation(store: Store) -> None:
@@ -83,7 +86,7 @@ def test_whoever_is_stopped_from_outside_was_interrupted(store: Store) -> None:
 
 
 def test_one_turn_at_a_time(store: Store) -> None:
-    with pytest.raises(errors.LeaseLost), store.generate("c", "worker", token=TOKEN) as turn:
+    with pytest.raises(errors.LeaseLost), store.generate("c", "worker", token=TOKEN, ttl_ms=HOUR) as turn:
         with pytest.raises(errors.Generating), store.generate("c", "other", messages=[user("me too")]):
             pytest.fail("two turns at once")
         turn.save("r", "half")
@@ -100,7 +103,7 @@ def test_one_turn_at_a_time(store: Store) -> None:
 @pytest.mark.parametrize("who", ["this process", "another process"])
 def test_l8_a_request_to_stop_is_heard_without_a_call(store: Store, elsewhere: Store, who: str) -> None:
     asking = store if who == "this process" else elsewhere
-    with store.generate("c", "worker") as turn:
+    with store.generate("c", "worker", ttl_ms=HOUR) as turn:
         turn.save("r", "half")
         assert not turn.stopped.is_set()
         asking.interrupt("c")
@@ -112,21 +115,23 @@ def test_l8_a_request_to_stop_is_heard_without_a_call(store: Store, elsewhere: S
 
 
 def test_l15_a_forced_end_is_told_at_once_and_raised_at_the_next_call(store: Store, elsewhere: Store) -> None:
-    with pytest.raises(errors.LeaseLost) as lost, store.generate("c", "worker") as turn:
+    with pytest.raises(errors.LeaseLost) as lost, store.generate("c", "worker", ttl_ms=HOUR) as turn:
         elsewhere.interrupt("c", force=True)
         assert turn.stopped.wait(30)
+        with pytest.raises(errors.LeaseLost):
+            turn.inputs()
         turn.append([user("stale")])
     assert (lost.value.outcome, texts(store, "c")) == ("interrupted", ["hi"])
 
 
 def test_a_turn_that_was_lost_does_not_end_as_if_nothing_were(store: Store, elsewhere: Store) -> None:
-    with pytest.raises(errors.LeaseLost), store.generate("c", "worker") as turn:
+    with pytest.raises(errors.LeaseLost), store.generate("c", "worker", ttl_ms=HOUR) as turn:
         elsewhere.interrupt("c", force=True)
         assert turn.stopped.wait(30)
 
 
 def test_a_deletion_ends_the_turn(store: Store, elsewhere: Store) -> None:
-    with pytest.raises(errors.ConversationDeleted), store.generate("c", "worker") as turn:
+    with pytest.raises(errors.ConversationDeleted), store.generate("c", "worker", ttl_ms=HOUR) as turn:
         elsewhere.delete("c", force=True)
         assert turn.stopped.wait(30)
         turn.save("r", "back from the dead")
@@ -135,7 +140,7 @@ def test_a_deletion_ends_the_turn(store: Store, elsewhere: Store) -> None:
 
 
 def test_an_error_of_the_callers_own_outlives_a_lost_turn(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError), store.generate("c", "worker") as turn:
+    with pytest.raises(ZeroDivisionError), store.generate("c", "worker", ttl_ms=HOUR) as turn:
         store.interrupt("c", force=True)
         assert turn.stopped.wait(30)
         raise ZeroDivisionError
