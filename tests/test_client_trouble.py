@@ -87,9 +87,17 @@ def test_half_a_character_comes_back(live: LiveServer, plain: Store, content: An
 
 
 def test_events_outlast_a_break_after_a_long_quiet(live: LiveServer, plain: Store) -> None:
-    with Client(live.address, patience=0.3) as client, client.events("c") as events:
+    with Client(live.address, patience=1) as client, client.events("c") as events:
         next(events)
-        time.sleep(0.5)
+        time.sleep(1.1)
+        connect, refused = events._connect, iter([httpx2.ConnectError("refused")] * 2)
+
+        def refusing(exchange: Exchange) -> Any:
+            for error in refused:
+                raise error
+            return connect(exchange)
+
+        events._connect = refusing
         assert events._response is not None
         events._response.extensions["network_stream"].get_extra_info("socket").shutdown(2)
         plain.append("c", [user("after", "a")])
