@@ -39,7 +39,10 @@ def _rows(
 ) -> tuple[list[tuple[Any, ...]], Place | None]:
     """The rows of a page, and where the next one begins."""
     asked = {"pk": pk, "version": begin.version, "row": begin.row, "count": count + 1, "hidden": hidden}
-    changed = transaction.rows(statements.CHANGED, **asked)
+    # First the rest of the version in which the last page ended: one transaction may have changed very many rows.
+    changed = transaction.rows(statements.CHANGED_AT, **asked) if begin.row != LAST_ROW else []
+    if len(changed) <= count:
+        changed += transaction.rows(statements.CHANGED, **asked)
     appended = transaction.rows(statements.APPENDED, **asked, after=begin.after)
     waiting = transaction.rows(statements.WAITING, **asked)
     rows = sorted((*changed, *appended, *waiting), key=_order)

@@ -251,8 +251,11 @@ _later = tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))
 _unchanged = m.version == m.created_version
 _shown = or_(_alive, m.version > b("hidden"))
 _versioned = select(*MESSAGE_COLUMNS, m.pk)
+CHANGED_AT = (
+    _versioned.where(_of, CHANGED_ROW, m.version == b("version"), m.pk > b("row"), _shown).order_by(m.pk).limit(b("count"))
+)  # fmt: skip
 CHANGED = (
-    _versioned.where(_of, CHANGED_ROW, _later, _shown).order_by(m.version, m.pk).limit(b("count"))
+    _versioned.where(_of, CHANGED_ROW, m.version > b("version"), _shown).order_by(m.version, m.pk).limit(b("count"))
 )  # fmt: skip
 APPENDED = (
     _versioned.where(_of, m.position > b("after"), _unchanged, _later, _shown).order_by(m.position).limit(b("count"))

@@ -449,6 +449,10 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
     "leases": (lambda: statements.LEASES, "ix_conversations_leased"),
     "the transcript": (lambda: statements.list_messages(descending=True), "sqlite_autoindex_messages_2"),
     "changed messages": (lambda: statements.CHANGED, "ix_messages_changed"),
+    "the rest of one version's": (
+        lambda: statements.CHANGED_AT,
+        "ix_messages_changed (conversation_pk=? AND version=? AND rowid>?",
+    ),
     "appended messages": (lambda: statements.APPENDED, "sqlite_autoindex_messages_2"),
     "the youngest that is known": (lambda: statements.YOUNGEST_KNOWN, "sqlite_autoindex_messages_2"),
     "waiting messages": (lambda: statements.WAITING, "sqlite_autoindex_messages_2"),
