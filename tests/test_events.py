@@ -462,13 +462,33 @@ def test_followers_are_told_when_the_storage_has_failed(plain: Store, meanwhile:
             meanwhile(events, fail)
 
 
-def test_a_clock_that_steps_forth_and_back_is_told_both_times(plain: Store, clock: Clock, meanwhile: Meanwhile) -> None:
+def test_a_clock_that_steps_forth_and_back_is_told_both_times(
+    plain: Store, clock: Clock, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps that last, that is: the watcher has looked at the leases before the next one comes."""
+    looked, look = threading.Semaphore(0), Watch._look_at_leases
+
+    def looking(self: Watch, *args: Any) -> Any:
+        found = look(self, *args)
+        looked.release()
+        return found
+
+    def step(milliseconds: int) -> None:
+        # One look may have been on its way already.
+        while looked.acquire(blocking=False):
+            pass
+        assert looked.acquire(timeout=30)
+        assert looked.acquire(timeout=30)
+        clock.advance(milliseconds)
+
+    monkeypatch.setattr(Watch, "_look_at_leases", looking)
+    monkeypatch.setattr(watch, "LEASES_SECONDS", 0.01)
     plain.acquire("c", "worker")
     for follow in (lambda: plain.events("c"), plain.list_events):
         with follow() as events:
             next(events)
-            for step in (3_600_000, -3_600_000, -3_600_000, 3_600_000):
-                told = meanwhile(events, partial(clock.advance, step))
+            for hours in (1, -1, -1, 1):
+                told = meanwhile(events, partial(step, hours * 3_600_000))
                 shown = told.conversations[0] if follow == plain.list_events else told.conversation
                 assert shown.generation.expired == (clock() != 1_800_000_000_000)
 
