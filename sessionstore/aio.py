@@ -187,7 +187,7 @@ class AsyncStore:
     def end_events(self) -> None:
         """End all events, before the store is closed: whoever follows is told `Closed`. On the followers' event loop."""
         self._following_ended = True
-        for channel in self._channels.values():
+        for channel in list(self._channels.values()):
             channel.end()
 
     def _join(self, followed: Followed[Any, V], render: Callable[[V], T]) -> Channel[Any, T]:
