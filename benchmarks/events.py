@@ -3,6 +3,7 @@
 import asyncio
 import resource
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import disk
@@ -99,11 +100,11 @@ def _over_http(server: Served, n: int) -> None:
     server.call("POST", "/v1/conversations/followed/messages", {"messages": [{"role": "user", "content": f"{n}"}]})
 
 
-async def _commits(crowd: Crowd, server: Served, commit: object) -> tuple[float, float, str]:
+async def _commits(crowd: Crowd, server: Served, commit: Callable[[int], object]) -> tuple[float, float, str]:
     first, last, before = list[float](), list[float](), cpu_seconds(server.pid)
     for n in range(COMMITS):
         began = time.perf_counter()
-        await asyncio.to_thread(commit, n)  # type: ignore[arg-type]
+        await asyncio.to_thread(commit, n)
         times = await crowd.all_told()
         first.append((times[0] - began) * 1e3)
         last.append((times[-1] - began) * 1e3)
