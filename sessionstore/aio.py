@@ -203,8 +203,8 @@ class AsyncStore:
                     return None if found is None else (render(found[0]), found[1])
 
                 channel = Channel(lambda seen: self.run(functools.partial(look, seen), reading=True))
-                self._channels[key] = channel
                 self.store.watch.subscribe(followed.topic, channel.tell)
+                self._channels[key] = channel
             channel.followers += 1
             return channel
 

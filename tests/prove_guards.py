@@ -253,6 +253,7 @@ MUTANTS = [
     _("a claim gives up when one is cancelled", "client/turns", "if ids is not None or exchange.again:", "if True:", CLIENT),
     _("an unknown outcome is called unreachable", "client/persistence", "raise OutcomeUnknown if self._exchange.again else error", "raise error", CLIENT),
     _("its own change is called a refusal", "client/persistence", "isinstance(error, PreconditionFailed) and self._exchange.again and not error.same", "False", CLIENT),
+    _("a server that stops ends turns", "client/persistence", "if isinstance(error, Closed):", "if False:", CLIENT),
     _("silence is tried only once", "client/persistence", "first = not self._tries and self._patience > 0", "first = False", CLIENT),
     _("messages without ids", "client/bodies", "if draft.named or not as_named else without_id(draft)", "if draft.named else without_id(draft)", CLIENT),
     _("messages of a create get ids", "client/bodies", "if draft.named or not as_named else without_id(draft)", "", "tests/test_leases.py tests/test_conversations.py"),

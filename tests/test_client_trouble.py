@@ -296,6 +296,17 @@ def test_errors_are_themselves_and_strangers_are_strangers(response: httpx2.Resp
             call()
 
 
+def test_a_server_that_stops_ends_no_turn() -> None:
+    """It may start again: to a client it is out of reach, while a client that was closed itself keeps no turn."""
+    client = Client("http://x", http=answering(problem(errors.Closed, 503)), patience=0)
+    with pytest.raises(errors.Unreachable) as unreachable:
+        client.renew("c", token=TOKEN)
+    assert not isinstance(unreachable.value, client.final)
+    client.close()
+    with pytest.raises(client.final):
+        client.renew("c", token=TOKEN)
+
+
 def test_what_cannot_be_unpacked_is_no_answer() -> None:
     packed = httpx2.MockTransport(lambda _: httpx2.Response(200, content=b"no gzip", headers={"Content-Encoding": "gzip"}))
     with httpx2.Client(transport=packed) as http, pytest.raises(errors.Unreachable):

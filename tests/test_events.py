@@ -625,6 +625,23 @@ def test_a_watcher_without_a_thread_is_busy_and_closes(plain: Store, monkeypatch
     plain.close()
 
 
+def test_a_follower_for_whom_there_was_no_thread_leaves_no_deaf_channel(
+    url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(*_: Any) -> None:
+        raise errors.Busy
+
+    async def main() -> None:
+        async with await AsyncStore.open(url, clock=clock) as store:
+            with monkeypatch.context() as patched:
+                patched.setattr(Watch, "subscribe", no_thread)
+                with pytest.raises(errors.Busy):
+                    await anext(store.events("c"))
+            assert store._channels == {}
+
+    asyncio.run(main())
+
+
 def test_what_a_hundred_follow_is_read_once(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[Any] = []
     changes = Reads.changes

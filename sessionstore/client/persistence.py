@@ -8,6 +8,7 @@ import httpx2
 from sessionstore.client.decoding import seconds
 from sessionstore.client.exchange import Exchange
 from sessionstore.errors import (
+    Closed,
     OutcomeUnknown,
     PreconditionFailed,
     SessionStoreError,
@@ -46,6 +47,9 @@ class Persistence:
             raise error
         if gateway or isinstance(error, OutcomeUnknown):
             self._maybe_done()
+        if isinstance(error, Closed):
+            # The server is, and may start again; `Closed` itself is said of this client.
+            error = Unreachable(reason="it is stopping")
         return self._delay(error, retry_after)
 
     def after(self, failure: Exception) -> float:
