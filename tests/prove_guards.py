@@ -274,9 +274,9 @@ def main() -> int:
     wanted = set(sys.argv[1:])
     mutants = [mutant for mutant in MUTANTS if not wanted or mutant.name in wanted]
     with ThreadPoolExecutor(2) as pool:
-        survived = sum(pool.map(_report, mutants))
-    print(f"{len(mutants) - survived} of {len(mutants)} mutants killed")
-    return min(survived, 1)
+        survived = [mutant.name for mutant, lives in zip(mutants, pool.map(_report, mutants), strict=True) if lives]
+    print(f"{len(mutants) - len(survived)} of {len(mutants)} mutants killed", *(f"SURVIVED: {name}" for name in survived), sep="\n")
+    return min(len(survived), 1)
 
 
 def _report(mutant: Mutant) -> bool:
