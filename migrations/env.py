@@ -7,7 +7,14 @@ from sessionstore.dialect import migration
 from sessionstore.schema import metadata
 from sessionstore.settings import Settings
 
+
+def is_ours(name: str | None, kind: str, _: object) -> bool:
+    """The search index is FTS5's: neither it nor what it keeps itself in is a table of the models."""
+    return kind != "table" or name == "search_pending" or not (name or "").startswith("search")
+
+
 OPTIONS = {
+    "include_name": is_ours,
     "target_metadata": metadata,
     "transactional_ddl": True,
     "transaction_per_migration": False,

@@ -17,9 +17,10 @@ from sessionstore.following import Followed, FollowedConversation, FollowedList
 from sessionstore.items import Fold, Keys, Lane, Patience
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm
-from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag
+from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag, Undone
 from sessionstore.store import Store
 from sessionstore.transaction import Transaction
+from sessionstore.undoing import run_awaited, undo
 from sessionstore.watch import Topic
 
 P = ParamSpec("P")
@@ -56,6 +57,16 @@ def _read(
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self.run(functools.partial(method, self.store, *args, **kwargs), reading=True)
+
+    return call
+
+
+def _upkeep(
+    method: Callable[Concatenate[Store, P], T],
+) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
+    @functools.wraps(method)
+    async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(functools.partial(method, self.store, *args, **kwargs))
 
     return call
 
@@ -239,6 +250,7 @@ class AsyncStore:
     label_message = _mutation(Store.label_message)
     delete_message = _mutation(Store.delete_message)
     truncate = _mutation(Store.truncate)
+    compact = _mutation(Store.compact)
     fork = _mutation(Store.fork)
     acquire = _mutation(Store.acquire)
     renew = _mutation(Store.renew)
@@ -250,7 +262,10 @@ class AsyncStore:
     claim_inputs = _mutation(Store.claim_inputs)
     get = _read(Store.get)
     conversations = _read(Store.conversations)
+    usage = _read(Store.usage)
+    search = _read(Store.search)
     messages = _read(Store.messages)
+    context = _read(Store.context)
     message = _read(Store.message)
     inputs = _read(Store.inputs)
     changes = _read(Store.changes)
@@ -258,6 +273,14 @@ class AsyncStore:
     generations = _read(Store.generations)
     leases = _read(Store.leases)
     check_ready = _read(Store.check_ready)
+    prune = _upkeep(Store.prune)
+    purge = _upkeep(Store.purge)
+    export = _upkeep(Store.export)
+    import_ = _upkeep(Store.import_)
+
+    async def undo(self, id: str, backup: str | None = None, **options: Any) -> Answer[Undone]:
+        """See `Store.undo`."""
+        return await run_awaited(self, undo(id, backup, **options))
 
     async def transact(self, id: str, change: Callable[[GuardedConversation], T], **options: Any) -> Answer[T]:
         """Run several mutations in one transaction, see `Store.transact`. `change` is no coroutine; it runs in a thread."""

@@ -8,17 +8,20 @@ from sessionstore.life import Life, Row
 from sessionstore.model import Children
 
 
-def bury(life: Life, children: Children, *, force: bool) -> None:
-    """Delete a conversation. A descendant that is being generated refuses it (`Generating` names it), unless forced."""
+def bury(life: Life, children: Children, *, force: bool, erase: bool = True) -> None:
+    """Delete a conversation. A descendant that is being generated refuses it (`Generating` names it), unless forced.
+
+    Without `erase` the messages are left for later; nobody sees those of a tombstone.
+    """
     if children == "cascade":
         for descendant in list(_descendants(life)):
             if descendant.live and not force:
                 raise generating(descendant)
-            _entomb(descendant)
+            _entomb(descendant, erase=erase)
     else:
         for (pk,) in life.transaction.rows(statements.CHILDREN, pk=life.row.pk):
             _orphan(life, pk)
-    _entomb(life)
+    _entomb(life, erase=erase)
 
 
 def generating(life: Life) -> Generating:
@@ -54,13 +57,14 @@ def _orphan(life: Life, pk: int) -> None:
     child.write_back()
 
 
-def _entomb(life: Life) -> None:
+def _entomb(life: Life, *, erase: bool) -> None:
     row = life.row
     if row.generation is not None:
         life.end_generation("deleted")
     life.raise_version()
     row.message_count = row.queued_count = 0
-    life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)
+    if erase:
+        life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)
     life.transaction.run(statements.FORGET_TURNS, pk=row.pk)
     life.write_back()
     life.transaction.run(statements.BURY, at=row.pk, now=life.now)

@@ -6,8 +6,8 @@ To add one: write the method and mark it `@mutation`, give `Store` its line and 
 from collections.abc import Sequence
 from typing import Any
 
-from sessionstore import burial, forking, inputs, jsontext, statements
-from sessionstore.drafts import Draft, Prepared, prepare, prepare_all
+from sessionstore import burial, compaction, forking, inputs, jsontext, statements
+from sessionstore.drafts import Draft, Prepared, prepare, prepare_all, prepare_summary
 from sessionstore.errors import (
     InputsPending,
     InvalidInput,
@@ -21,6 +21,7 @@ from sessionstore.errors import (
 from sessionstore.life import Life, mutation
 from sessionstore.model import (
     Children,
+    Compacted,
     Conversation,
     Finished,
     FinishOutcome,
@@ -97,19 +98,38 @@ class GuardedConversation(Life):
 
     @mutation
     def truncate(self, after_position: int, through_position: int) -> Truncated:
-        """Delete the messages after one position, through another. The range is closed, so a repeat harms nothing newer."""
+        """Delete the messages after one position, through another. The range is closed, so a repeat harms nothing newer.
+
+        A summary goes with what it covers.
+        """
         self.limits.required_number(after_position, "$.after_position", least=-1)
         self.limits.required_number(through_position, "$.through_position", least=after_position)
-        removed = self.transaction.run(
-            statements.TRUNCATE,
-            pk=self.row.pk, after=after_position, through=through_position, version=self.next_version, now=self.now,
-        )  # fmt: skip
-        if removed:
-            self.raise_version()
-            self.row.message_count -= removed
-        else:
+        asked = {"pk": self.row.pk, "after": after_position, "through": through_position}
+        first, removed = self.transaction.row(statements.LIVES_IN_RANGE, **asked), 0
+        if first is None:
             self.repeated()
+        else:
+            removed = self.transaction.run(statements.TRUNCATE, **asked, version=self.raise_version(), now=self.now)
+            removed += compaction.forget_summaries(self, first[0])
+            self.row.message_count -= removed
         return Truncated(conversation=self.view(), removed=removed)
+
+    @mutation
+    def forget(self, after_position: int, through_position: int) -> int:
+        """Delete the messages of a range, but no summary: it says what was there. Answers how many."""
+        forgotten = self.transaction.run(
+            statements.FORGET_RANGE,
+            pk=self.row.pk, after=after_position, through=through_position, version=self.raise_version(), now=self.now,
+        )  # fmt: skip
+        self.row.message_count -= forgotten
+        return forgotten
+
+    @mutation
+    def compact(self, summary: Draft | Prepared, *, through_position: int, seen_version: int) -> Compacted:
+        """Put a summary of everything through a position at the end. See `Store.compact`."""
+        self.limits.required_number(through_position, "$.through_position")
+        self.limits.required_number(seen_version, "$.seen_version", least=1)
+        return compaction.compact(self, prepare_summary(summary, self.limits), through_position, seen_version)
 
     @mutation
     def claim(self, ids: Sequence[str] | None = None) -> list[Message]:
@@ -126,10 +146,13 @@ class GuardedConversation(Life):
         *,
         through_position: int | None = None,
         before_user_message: int | None = None,
+        through_message: str | None = None,
+        before_message: str | None = None,
         title: str | None = None,
     ) -> Conversation:
         """Copy this conversation, or its beginning, into a new one of id `new`. See `Store.fork`."""
-        return forking.fork(self, forking.order(self.limits, new, through_position, before_user_message, title))
+        point = forking.point(self.limits, through_position, before_user_message, through_message, before_message)
+        return forking.fork(self, forking.order(self.limits, new, point, title))
 
     @mutation
     def delete(self, children: Children = "cascade") -> None:
@@ -175,7 +198,7 @@ class GuardedConversation(Life):
         if unless_inputs and self.row.queued_count:
             raise InputsPending(conversation_id=self.row.id, queued_inputs=self.row.queued_count)
         self.limits.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
-        usage_json = None if usage is None else self.limits.json_object(usage, "$.usage")
+        usage_json = None if usage is None else self.limits.usage(usage)
         prepared = prepare_all(drafts, self.limits)
         saved = [self.put(draft).message for draft in prepared]
         digest = finish_digest(prepared, outcome, usage, complete=complete)

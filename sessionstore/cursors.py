@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from sessionstore.errors import Malformed
-from sessionstore.model import Order
+from sessionstore.model import Order, UsageBy, View
 
 C = TypeVar("C", bound="Cursor")
 Known = Annotated[int, Meta(ge=0, le=2**62)]
@@ -26,9 +26,10 @@ class ConversationsCursor(Cursor, frozen=True):
 
 
 class MovedCursor(Cursor, frozen=True):
-    """From which change on the next page of what moved goes."""
+    """From which change on the next page of what moved goes, and whether it is of the whole list."""
 
     change: Known
+    whole: bool
 
 
 class MessagesCursor(Cursor, frozen=True):
@@ -36,6 +37,7 @@ class MessagesCursor(Cursor, frozen=True):
 
     incarnation: Known
     order: Order
+    view: View
     position: Known
 
 
@@ -54,6 +56,19 @@ class ChangesCursor(Cursor, frozen=True):
     row: Known
     after: Annotated[int, Meta(ge=-1, le=2**62)]
     began: Known
+
+
+class UsageCursor(Cursor, frozen=True):
+    """Behind which day, or which life, the next page begins."""
+
+    by: UsageBy
+    after: Known
+
+
+class FoundCursor(Cursor, frozen=True):
+    """In front of which message the next page begins."""
+
+    before: Known
 
 
 class TurnsCursor(Cursor, frozen=True):

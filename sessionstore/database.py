@@ -179,6 +179,17 @@ class Database:
         """Which engine this is. Never touches the disk."""
         return self._sqlite.engine()
 
+    def empty_log(self) -> bool:
+        """Copy the write-ahead log back and cut it to nothing. False while somebody reads, or writes without end."""
+        self._check_place()
+        try:
+            self._writer.wait()
+            return self._writer.empty_log()
+        except DRIVER_ERRORS as error:
+            raise self._writer.known(error) from error
+        finally:
+            self._writer.leave()
+
     def log_bytes(self) -> int:
         """The size of the write-ahead log."""
         return self._sqlite.log_bytes()

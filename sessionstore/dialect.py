@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, Executable, Table, bindparam, pool
+from sqlalchemy import Connection, Engine, Executable, Table, and_, bindparam, pool
 from sqlalchemy.dialects import postgresql, registry, sqlite
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import URL, make_url
@@ -33,6 +33,7 @@ from sessionstore.turn import refuse_inherited
 Synchronous = Literal["full", "normal"]
 
 DRIVER_ERRORS = (sqlite3.Error, DBAPIError)
+CONTRADICTIONS = (sqlite3.IntegrityError,)
 # What the write-ahead log may grow to. On an engine with the fault of `engine_fault` it is we who see to it, by the file's
 # size: a log that begins anew is cut to this, so a longer file is one that has grown past it since.
 LOG_LIMIT_BYTES = 4 * 1024 * 1024
@@ -62,20 +63,23 @@ registry.register("sqlite.immediate", __name__, "ImmediateSQLite")
 
 
 class Upsert:
-    """INSERT … ON CONFLICT DO UPDATE, in the words of each database."""
+    """INSERT … ON CONFLICT DO UPDATE, in the words of each database. `rising`: what is there is never replaced by less."""
 
-    def __init__(self, table: Table, key: Sequence[str], update: Sequence[str]) -> None:
-        self._table, self._key = table, list(key)
+    def __init__(self, table: Table, key: Sequence[str], update: Sequence[str], *, rising: bool = False) -> None:
+        self._table, self._key, self._rising = table, list(key), rising
         self.variants: Mapping[str, Executable] = {
             name: self._variant(insert, update)
             for name, insert in (("sqlite", sqlite.insert), ("postgresql", postgresql.insert))
         }
 
     def _variant(self, insert: Any, update: Sequence[str]) -> Any:
-        values: dict[str, Any] = {column.name: bindparam(column.name) for column in self._table.c if not column.primary_key}
+        wanted = (column for column in self._table.c if not column.primary_key or column.name in self._key)
+        values: dict[str, Any] = {column.name: bindparam(column.name) for column in wanted}
         statement = insert(self._table).values(values)
         return statement.on_conflict_do_update(
-            index_elements=self._key, set_={name: statement.excluded[name] for name in update}
+            index_elements=self._key,
+            set_={name: statement.excluded[name] for name in update},
+            where=and_(*(statement.excluded[name] > self._table.c[name] for name in update)) if self._rising else None,
         )
 
 
@@ -150,6 +154,7 @@ class SQLite:
 
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
 COMMITS = "PRAGMA data_version"
 SETTINGS = ("journal_mode", "page_size", "page_count", "freelist_count")

@@ -85,6 +85,16 @@ def prepare(draft: Draft | Prepared, limits: Limits) -> Prepared:
     return Prepared(message_id, draft.id is not None, role, content, metadata, draft.status, digest)
 
 
+def prepare_summary(draft: Draft | Prepared, limits: Limits) -> Prepared:
+    """Check and encode a summary: it is whole. Raises `InvalidInput` with the path to the fault."""
+    if getattr(draft, "status", "complete") != "complete":
+        raise InvalidInput(reason="A summary is complete", path="$.summary.status")
+    try:
+        return prepare(draft, limits)
+    except InvalidInput as error:
+        raise error.under("$.summary") from None
+
+
 def prepare_all(
     drafts: Sequence[Draft | Prepared],
     limits: Limits,

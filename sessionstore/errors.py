@@ -262,6 +262,22 @@ class PreconditionFailed(SessionStoreError):
     same: bool = False
 
 
+class Stale(SessionStoreError):
+    """Conversation {conversation_id} has changed where it was summarised, or another summary came first."""
+
+    code = "stale"
+    conversation_id: str
+    version: int
+
+
+class BudgetTooSmall(SessionStoreError):
+    """The newest turn, with what stands in front of it, is more than fits: it needs room for {messages} messages or more."""
+
+    code = "budget-too-small"
+    messages: int
+    tokens: int | None = None
+
+
 class InputsPending(SessionStoreError):
     """Conversation {conversation_id} has {queued_inputs} queued inputs; the lease is kept."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sessionstore import statements
-from sessionstore.model import Changes, Conversation, ListChanges, Message, Place, Tag, Tombstone
+from sessionstore import queries
+from sessionstore.model import Changes, Conversation, ListChanges, ListPlace, Message, Place, Tag, Tombstone
 from sessionstore.reading import conversation_of
 from sessionstore.transaction import Transaction
 
@@ -29,7 +29,7 @@ def changes(
 
 def _beginning(transaction: Transaction, conversation: Conversation, known: Tag) -> Place:
     # What stands at the version that is known is no news: a place behind all rows of it.
-    youngest = transaction.row(statements.YOUNGEST_KNOWN, pk=conversation.incarnation, version=known.version)
+    youngest = transaction.row(queries.YOUNGEST_KNOWN, pk=conversation.incarnation, version=known.version)
     after = -1 if youngest is None else youngest[0]
     return Place(known.version, LAST_ROW, after, conversation.version)
 
@@ -40,11 +40,11 @@ def _rows(
     """The rows of a page, and where the next one begins."""
     asked = {"pk": pk, "version": begin.version, "row": begin.row, "count": count + 1, "hidden": hidden}
     # First the rest of the version in which the last page ended: one transaction may have changed very many rows.
-    changed = transaction.rows(statements.CHANGED_AT, **asked) if begin.row != LAST_ROW else []
+    changed = transaction.rows(queries.CHANGED_AT, **asked) if begin.row != LAST_ROW else []
     if len(changed) <= count:
-        changed += transaction.rows(statements.CHANGED, **asked)
-    appended = transaction.rows(statements.APPENDED, **asked, after=begin.after)
-    waiting = transaction.rows(statements.WAITING, **asked)
+        changed += transaction.rows(queries.CHANGED, **asked)
+    appended = transaction.rows(queries.APPENDED, **asked, after=begin.after)
+    waiting = transaction.rows(queries.WAITING, **asked)
     rows = sorted((*changed, *appended, *waiting), key=_order)
     if len(rows) <= count:
         return rows, None
@@ -57,20 +57,33 @@ def _order(row: tuple[Any, ...]) -> tuple[int, int]:
     return row[VERSION], row[ROW]
 
 
-def list_changes(transaction: Transaction, owner: str, now: int, since: int | None, count: int) -> ListChanges:
+def list_changes(
+    transaction: Transaction, owner: str, now: int, since: int | None, place: ListPlace | None, count: int
+) -> ListChanges:
     """What has changed in the list since that change, or the whole list."""
-    newest = transaction.row(statements.NEWEST_CHANGE)[0]
-    reset = since is None or since > newest
-    after = 0 if since is None or reset else since
-    rows = transaction.rows(statements.LIST_CHANGED, owner=owner, after=after, deleted=int(not reset), count=count + 1)
+    newest = transaction.row(queries.NEWEST_CHANGE)[0]
+    whole, after = (False, since) if place is None else (place.whole, place.change)
+    reset = not whole and _is_forgotten(transaction, owner, newest, after)
+    rows = transaction.rows(
+        queries.LIST_CHANGED, owner=owner, after=0 if reset else after, deleted=int(not reset), count=count + 1
+    )
     shown, more = rows[:count], len(rows) > count
+    change = shown[-1][CHANGE] if more else newest
     return ListChanges(
         conversations=[conversation_of(row[:DELETED_AT], now) for row in shown if row[DELETED_AT] is None],
         deleted=[Tombstone(id=row[0], incarnation=row[1]) for row in shown if row[DELETED_AT] is not None],
-        change=shown[-1][CHANGE] if more else newest,
+        change=change,
         reset=reset,
-        more=more,
+        next=ListPlace(change, whole or reset) if more else None,
     )
+
+
+def _is_forgotten(transaction: Transaction, owner: str, newest: int, since: int | None) -> bool:
+    """Whether what has happened since then can not be told any more: it is another store's, or tombstones were pruned."""
+    if since is None or since > newest:
+        return True
+    pruned = transaction.row(queries.PRUNED, owner=owner)
+    return pruned is not None and since < pruned[0]
 
 
 Expired = frozenset[tuple[int, int]]
@@ -79,13 +92,13 @@ Expired = frozenset[tuple[int, int]]
 
 def expired(transaction: Transaction, owner: str, now: int) -> Expired:
     """Whose lease has run out by now."""
-    rows = transaction.rows(statements.EXPIRED, now=now)
+    rows = transaction.rows(queries.EXPIRED, now=now)
     return frozenset((pk, generation) for of, _, generation, pk in rows if of == owner)
 
 
 def living(transaction: Transaction, pks: Iterable[int], now: int) -> list[Conversation]:
     """Those of these lives that are not over."""
-    rows = (transaction.row(statements.LIVING_VIEW, pk=pk) for pk in pks)
+    rows = (transaction.row(queries.LIVING_VIEW, pk=pk) for pk in pks)
     return [conversation_of(row, now) for row in rows if row is not None]
 
 

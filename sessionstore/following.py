@@ -11,7 +11,7 @@ import msgspec
 from sessionstore import feed
 from sessionstore.feed import Expired
 from sessionstore.limits import Limits
-from sessionstore.model import Changes, ListChanges, Place, Tag
+from sessionstore.model import Changes, ListChanges, ListPlace, Place, Tag
 from sessionstore.reads import Reads
 from sessionstore.transaction import Transaction
 from sessionstore.watch import Topic
@@ -90,6 +90,7 @@ class ListSeen(NamedTuple):
     """What a follower of the list knows: everything up to a change, and who was told to have let his lease run out."""
 
     since: int | None
+    next: ListPlace | None = None
     expired: Expired | None = None
     begun: bool = False
 
@@ -106,17 +107,17 @@ class FollowedList:
         now = reads.clock()
 
         def look(transaction: Transaction) -> tuple[ListChanges, ListSeen]:
-            found = feed.list_changes(transaction, reads.owner, now, seen.since, CHANGES_PER_EVENT)
+            found = feed.list_changes(transaction, reads.owner, now, seen.since, seen.next, CHANGES_PER_EVENT)
             expired = feed.expired(transaction, reads.owner, now)
             # Who begins with the whole list sees there who has let his lease run out.
             known = seen.expired if seen.expired is not None else expired if found.reset else NOBODY
             if found.more:
-                return found, ListSeen(found.change, known, begun=True)
+                return found, ListSeen(found.change, found.next, known, begun=True)
             told = frozenset(sorted(expired ^ known)[:CHANGES_PER_EVENT])
             there = {conversation.incarnation for conversation in found.conversations}
             others = feed.living(transaction, sorted({pk for pk, _ in told} - there), now)
             found = msgspec.structs.replace(found, conversations=[*others, *found.conversations])
-            return found, ListSeen(found.change, known ^ told, begun=True)
+            return found, ListSeen(found.change, None, known ^ told, begun=True)
 
         found, after = reads.database.read(look)
         if seen.begun and not (found.conversations or found.deleted or found.reset or found.more):

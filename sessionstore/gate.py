@@ -27,6 +27,8 @@ class Gate:
     def __init__(self, database: Path) -> None:
         self._database, self._path = database, f"{database}-gate"
         self._file: int | None = None
+        self.inside = False
+        """Whether nobody else is: not so for who went past."""
         _gates.add(self)
 
     def enter(self) -> bool:
@@ -35,6 +37,7 @@ class Gate:
             if self._file is None:
                 self._file = self._open()
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.inside = True
         except BlockingIOError:
             return False
         except OSError:
@@ -53,6 +56,7 @@ class Gate:
 
     def leave(self) -> None:
         """Let the next process in. Does nothing outside."""
+        self.inside = False
         if self._file is not None:
             try:  # noqa: SIM105  # once a transaction; suppress() costs more than the call
                 fcntl.flock(self._file, fcntl.LOCK_UN)

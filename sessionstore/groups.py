@@ -7,6 +7,7 @@ next one, and nobody ever waits for a group to grow (DESIGN.md, rule 7).
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sessionstore.errors import Busy
@@ -88,17 +89,18 @@ class Groups:
     def _round(self) -> int:
         """One transaction. Answers how many calls took part."""
         ran: list[Item] = []
-        due = False
+        chores: list[Callable[[], None]] = []
         try:
             ran = self._transaction()
-            due = self._writer.log_is_due()
-            if not due:
+            chores = self._writer.chores()
+            if not chores:
                 # The other processes go on while we wake our callers up.
                 self._writer.leave()
         finally:
             answer(ran)
-        if due:
-            self._writer.copy_log_back()
+        if chores:
+            for chore in chores:
+                chore()
             self._writer.leave()
         return len(ran)
 

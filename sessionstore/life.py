@@ -131,9 +131,9 @@ class Life:
             return there
         return self.write_message(draft)
 
-    def write_message(self, draft: Prepared, existing: Message | None = None) -> Message:
+    def write_message(self, draft: Prepared, existing: Message | None = None, *, summary_through: int | None = None) -> Message:
         """The one upsert: a new message takes the next position, a stored one keeps its place and its first digest."""
-        written = self._written(draft, self.raise_version(), existing)
+        written = self._written(draft, self.raise_version(), existing, summary_through)
         self.transaction.run(
             statements.PUT_MESSAGE,
             conversation_pk=written.incarnation, id=written.id, position=written.position, role=written.role,
@@ -157,7 +157,7 @@ class Life:
             row.pk, draft.id, None, draft.role, draft.content_json, metadata, "queued", None, None, version, self.now, self.now
         )
 
-    def _written(self, draft: Prepared, version: int, existing: Message | None) -> Message:
+    def _written(self, draft: Prepared, version: int, existing: Message | None, summary_through: int | None) -> Message:
         # What is bound is what will be read: RETURNING it would make a third of the statement's cost.
         row, now = self.row, self.now
         if existing is not None:
@@ -170,8 +170,8 @@ class Life:
         row.next_position += 1
         row.message_count += 1
         return Message(
-            row.pk, draft.id, position, draft.role, draft.content_json, draft.metadata_json or "{}", draft.status, None,
-            generation, version, now, now,
+            row.pk, draft.id, position, draft.role, draft.content_json, draft.metadata_json or "{}", draft.status,
+            summary_through, generation, version, now, now,
         )  # fmt: skip
 
     def extend_lease(self, ttl_ms: int | None = None) -> None:

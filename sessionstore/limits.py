@@ -35,6 +35,10 @@ RANGES = {
     "ttl_default_ms": (1, 30 * DAY_MS),
 }
 PAGE_SIZE = 50
+USED = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost")
+"""What is added up of what turns have used: the keys of a `usage` that mean something to us."""
+MOST_USED = 10**12
+"""What one turn may have used of anything: a million such turns can still be added up in 64 bits."""
 
 
 @lru_cache(maxsize=64)
@@ -98,6 +102,19 @@ class Limits:
     def title(self, value: Any, path: str = "$.title") -> str | None:
         """A conversation's title, or none."""
         return None if value is None else self._text(value, path, self.title_length)
+
+    def searched(self, value: Any, path: str = "$.text") -> str:
+        """Words to look for."""
+        return self._text(value, path, self.title_length, shortest=1)
+
+    def usage(self, value: Any, path: str = "$.usage") -> str:
+        """What a turn has used: any JSON object, in which what is added up are numbers."""
+        text = self.json_object(value, path)
+        for name in USED:
+            number = 0 if value.get(name) is None else value[name]
+            if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= MOST_USED:
+                raise InvalidInput(reason=f"Expected a number from 0 to {MOST_USED}", path=f"{path}.{name}")
+        return text
 
     def holder(self, value: Any, path: str = "$.holder") -> str:
         """Who is generating: a name for people."""

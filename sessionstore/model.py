@@ -19,6 +19,9 @@ IfBusy = Literal["reject", "interrupt", "rollback"]
 Mode = Literal["steer", "follow_up"]
 Children = Literal["cascade", "orphan"]
 Order = Literal["asc", "desc"]
+View = Literal["full", "context"]
+ListOrder = Literal["changed", "created"]
+UsageBy = Literal["total", "day", "conversation"]
 
 CLOCK_TOLERANCE_MS = 1_000
 
@@ -212,18 +215,30 @@ class Tombstone(Value, frozen=True, kw_only=True):
     incarnation: int
 
 
+class ListPlace(NamedTuple):
+    """Where a page of what moved ended: at this change, of the whole list or only of what is newer than something."""
+
+    change: int
+    whole: bool
+
+
 class ListChanges(Value, frozen=True, kw_only=True):
     """What has become different in the list of conversations since a change that a reader knew, the oldest change first.
 
-    `change` is the newest one that the reader knows now: pass it on for what comes after it, at once if there is `more`.
-    `reset`: forget what you know, this is the beginning of the whole list.
+    `reset`: forget what you know, this is the beginning of the whole list. Read on from `next` until it is None; then `change`
+    is the one that you know.
     """
 
     conversations: list[Conversation]
     deleted: list[Tombstone]
     change: int
     reset: bool
-    more: bool
+    next: ListPlace | None
+
+    @property
+    def more(self) -> bool:
+        """Whether there is another page."""
+        return self.next is not None
 
 
 class Turn(Value, frozen=True, kw_only=True):
@@ -292,6 +307,111 @@ class Truncated(Value, frozen=True, kw_only=True):
 
     conversation: Conversation
     removed: int
+
+
+class Compacted(Value, frozen=True, kw_only=True):
+    """A conversation whose context begins with `summary` from now on. The messages that it covers stay."""
+
+    conversation: Conversation
+    summary: Message
+
+
+class Context(Value, frozen=True, kw_only=True):
+    """What a model is to be shown, oldest first. `cut`: older turns were left out for the budget's sake.
+
+    `tokens` is how many these are, where they were counted. `tag` is the state that they are of: its version is what `compact`
+    wants as `seen_version`.
+    """
+
+    messages: list[Message]
+    tokens: int | None
+    cut: bool
+    tag: Tag
+
+
+class Undone(Value, frozen=True, kw_only=True):
+    """A conversation without `removed` of its messages, and the fork that was made before, which has them all."""
+
+    conversation: Conversation
+    backup: Conversation
+    removed: int
+
+
+class Usage(Value, frozen=True, kw_only=True):
+    """What turns have used, added up. `of` is the day (UTC) or the conversation's id, where it is told by those.
+
+    `key` orders them: the day as a number since 1970, or the conversation's incarnation.
+    """
+
+    key: int
+    of: str | None
+    turns: int
+    input_tokens: int | float
+    output_tokens: int | float
+    cached_tokens: int | float
+    reasoning_tokens: int | float
+    cost: int | float
+
+
+class Pruned(Value, frozen=True, kw_only=True):
+    """What was forgotten: conversations, messages, tombstones; and how many were left alone, being generated or changed."""
+
+    conversations: int = 0
+    messages: int = 0
+    tombstones: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: "Pruned") -> "Pruned":
+        return Pruned(
+            conversations=self.conversations + other.conversations,
+            messages=self.messages + other.messages,
+            tombstones=self.tombstones + other.tombstones,
+            skipped=self.skipped + other.skipped,
+        )
+
+
+class Exported(Value, frozen=True, kw_only=True):
+    """What was written, and of how many conversations in all."""
+
+    conversations: int = 0
+    messages: int = 0
+    total: int = 0
+
+    def __add__(self, other: "Exported") -> "Exported":
+        return Exported(
+            conversations=self.conversations + other.conversations,
+            messages=self.messages + other.messages,
+            total=self.total + other.total,
+        )
+
+
+class Imported(Value, frozen=True, kw_only=True):
+    """What was brought in, how many conversations were left out, and how many bytes of the file have been read."""
+
+    conversations: int = 0
+    messages: int = 0
+    skipped: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: "Imported") -> "Imported":
+        return Imported(
+            conversations=self.conversations + other.conversations,
+            messages=self.messages + other.messages,
+            skipped=self.skipped + other.skipped,
+            bytes=self.bytes + other.bytes,
+        )
+
+
+class Found(Value, frozen=True, kw_only=True):
+    """A message in which all words were found, and the part of its text where; `marks` are where in that the words are.
+
+    Each mark is the beginning and the end of a word, in characters of `snippet`.
+    """
+
+    conversation_id: str
+    message: Message
+    snippet: str
+    marks: list[tuple[int, int]]
 
 
 class Interruption(Value, frozen=True, kw_only=True):

@@ -6,34 +6,29 @@ None grows with the living rows that it does not show; deleted messages within a
 from collections.abc import Callable
 from typing import Any
 
-from sessionstore import feed, migrate, statements
+from sessionstore import feed, migrate, queries, statements
+from sessionstore.contexts import Budget, Count, fit
 from sessionstore.creation import missing
 from sessionstore.database import Database
-from sessionstore.errors import (
-    ConversationDeleted,
-    InvalidInput,
-    MessageDeleted,
-    MessageNotFound,
-)
+from sessionstore.errors import ConversationDeleted, MessageDeleted, MessageNotFound
 from sessionstore.limits import Limits
 from sessionstore.model import (
     Changes,
+    Context,
     Conversation,
-    ConversationPage,
     Engine,
     Input,
-    ListChanges,
     Message,
     Order,
     Page,
     Place,
     Tag,
     Turn,
+    View,
 )
 from sessionstore.reading import conversation_of
 from sessionstore.transaction import Transaction
-
-END = 2**63 - 1
+from sessionstore.transcript import END, Stretch, context_of, context_page, transcript_page
 
 
 class Reads:
@@ -48,7 +43,7 @@ class Reads:
         self.limits.id(id)
 
         def look(transaction: Transaction) -> Conversation:
-            row = transaction.row(statements.VIEW_OF_ID, owner=self.owner, id=id)
+            row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
             if row is None:
                 raise missing(transaction, self.owner, id)
             view = conversation_of(row, self.clock())
@@ -57,51 +52,6 @@ class Reads:
 
         return self.database.read(look)
 
-    def conversations(
-        self,
-        *,
-        generating: bool | None = None,
-        parent_id: str | None = None,
-        containing: str | None = None,
-        before: int | None = None,
-        limit: int | None = None,
-    ) -> ConversationPage:
-        """A page of conversations, the latest change first. Pass a page's `next` as `before` for the one after it.
-
-        `containing` is a part of the title or id, in any case. What changes meanwhile moves to the front.
-        """
-        statement = statements.list_conversations(
-            generating=generating, of_parent=parent_id is not None, containing=containing is not None
-        )
-        count = self.limits.page_size(limit)
-        asked: dict[str, Any] = {"owner": self.owner, "count": count + 1}
-        asked["before"] = END if before is None else self.limits.number(before, "$.before")
-        if parent_id is not None:
-            asked["parent_id"] = self.limits.id(parent_id, "$.parent_id")
-        if containing is not None:
-            self.limits.title(containing, "$.q")
-            asked["part"] = _like(containing.lower())
-
-        def look(transaction: Transaction) -> ConversationPage:
-            now = self.clock()
-            timed = asked if generating is None else {**asked, "now": now}
-            change = transaction.row(statements.NEWEST_CHANGE)[0]
-            rows = transaction.rows(statement, **timed)
-            shown = rows[:count]
-            following = shown[-1][-1] if len(rows) > count else None
-            return ConversationPage(items=[conversation_of(row, now) for row in shown], next=following, change=change)
-
-        return self.database.read(look)
-
-    def list_changes(self, since: int | None = None, *, limit: int | None = None) -> ListChanges:
-        """What has changed in the list of conversations since a `change` that you know, the oldest change first.
-
-        Without one, or with one that is not this store's, the whole list with `reset`. Read on while there is `more`.
-        """
-        self.limits.number(since, "$.since")
-        count = self.limits.page_size(limit)
-        return self.database.read(lambda transaction: feed.list_changes(transaction, self.owner, self.clock(), since, count))
-
     def messages(
         self,
         id: str,
@@ -109,26 +59,56 @@ class Reads:
         after: int | None = None,
         before: int | None = None,
         order: Order = "asc",
+        view: View = "full",
         limit: int | None = None,
         incarnation: int | None = None,
     ) -> Page[Message]:
-        """A page of the transcript between two positions.
+        """A page of the transcript between two positions, or, with `view="context"`, of what a model is shown of it.
 
-        Pass a page's `next` as `after` for the one that follows, or as `before` in descending order.
+        That is the newest summary and what stands after the position that it covers. Pass a page's `next` as `after` for the
+        one that follows, or as `before` in descending order.
         """
         self.limits.id(id)
-        if order not in ("asc", "desc"):
-            raise InvalidInput(reason="Expected asc or desc", path="$.order")
-        statement = statements.list_messages(descending=order == "desc")
-        first = -1 if after is None else self.limits.number(after, "$.after", least=-1)
-        end = END if before is None else self.limits.number(before, "$.before")
-        count = self.limits.page_size(limit)
+        self.limits.one_of(order, ("asc", "desc"), "$.order")
+        self.limits.one_of(view, ("full", "context"), "$.view")
+        first = -1 if after is None else self.limits.required_number(after, "$.after", least=-1)
+        end = END if before is None else self.limits.required_number(before, "$.before")
+        stretch = Stretch(first, end, order, self.limits.page_size(limit))
 
         def look(transaction: Transaction) -> Page[Message]:
             pk = self._living(transaction, id, incarnation)
-            rows = transaction.rows(statement, pk=pk, after=first, before=end, count=count + 1)
-            shown = [Message(*row) for row in rows[:count]]
-            return Page(items=shown, next=shown[-1].position if len(rows) > count else None)
+            page = context_page if view == "context" else transcript_page
+            return page(transaction, pk, stretch)
+
+        return self.database.read(look)
+
+    def context(
+        self,
+        id: str,
+        *,
+        max_messages: int | None = None,
+        max_tokens: int | None = None,
+        count: Count | None = None,
+        incarnation: int | None = None,
+    ) -> Context:
+        """What a model is to be shown: the newest summary, or the instructions at the beginning, and the newest turns that fit.
+
+        At most `max_messages` (1,000, which is also the most), and `max_tokens`: counted by `count`, or as each message says in
+        its metadata (`tokens`). It is cut only where a turn begins, never between a tool's call and its result. Raises
+        `BudgetTooSmall` when the newest turn alone does not fit, and `InvalidInput` for a message that says no number.
+        """
+        self.limits.id(id)
+        most = self.limits.page if max_messages is None else self.limits.page_size(max_messages, "$.max_messages")
+        budget = Budget(most, self.limits.number(max_tokens, "$.max_tokens", least=1), count)
+
+        def look(transaction: Transaction) -> Context:
+            row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
+            if row is None:
+                raise missing(transaction, self.owner, id)
+            view = conversation_of(row, self.clock())
+            _check_life(id, view.incarnation, incarnation)
+            head, newest_first = context_of(transaction, view.incarnation)
+            return Context(**fit(head, newest_first, budget)._asdict(), tag=view.tag)
 
         return self.database.read(look)
 
@@ -182,7 +162,7 @@ class Reads:
         count = self.limits.page_size(limit)
 
         def look(transaction: Transaction) -> Changes:
-            row = transaction.row(statements.VIEW_OF_ID, owner=self.owner, id=id)
+            row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
             if row is None:
                 raise missing(transaction, self.owner, id)
             view = conversation_of(row, self.clock())
@@ -201,17 +181,11 @@ class Reads:
 
         def look(transaction: Transaction) -> Page[Turn]:
             pk = self._living(transaction, id, incarnation)
-            rows = transaction.rows(statements.TURNS, pk=pk, before=end, count=count + 1)
+            rows = transaction.rows(queries.TURNS, pk=pk, before=end, count=count + 1)
             shown = [_turn(row) for row in rows[:count]]
             return Page(items=shown, next=shown[-1].number if len(rows) > count else None)
 
         return self.database.read(look)
-
-    def leases(self) -> list[Conversation]:
-        """Every conversation with a lease, live or expired, the oldest turn first."""
-        rows = self.database.read(lambda transaction: transaction.rows(statements.LEASES, owner=self.owner))
-        now = self.clock()
-        return [conversation_of(row, now) for row in rows]
 
     def check_ready(self) -> Engine:
         """What the store runs on. Raises what keeps it from working: a child of `Unavailable` or `DatabaseUnusable`."""
@@ -219,8 +193,8 @@ class Reads:
         self.database.check_writable()
         return self.database.engine()
 
-    def _living(self, transaction: Transaction, id: str, incarnation: int | None) -> int:
-        row = transaction.row(statements.INCARNATION, owner=self.owner, id=id)
+    def _living(self, transaction: Transaction, id: str, incarnation: int | None = None) -> int:
+        row = transaction.row(queries.INCARNATION, owner=self.owner, id=id)
         if row is None:
             raise missing(transaction, self.owner, id)
         _check_life(id, row[0], incarnation)
@@ -243,10 +217,3 @@ def _turn(row: Any) -> Turn:
         outcome=outcome,
         usage_json=usage,
     )
-
-
-def _like(part: str) -> str:
-    """A text that matches itself only inside a LIKE pattern."""
-    for special in (statements.LIKE_ESCAPE, "%", "_"):
-        part = part.replace(special, statements.LIKE_ESCAPE + special)
-    return part

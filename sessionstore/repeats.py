@@ -12,7 +12,7 @@ from sessionstore.creation import living, made_by
 from sessionstore.drafts import Prepared, identity
 from sessionstore.errors import ConversationExists
 from sessionstore.forking import ForkOrder
-from sessionstore.model import Conversation, Finished, FinishOutcome, IfMatch, Message, Saved, Truncated
+from sessionstore.model import Compacted, Conversation, Finished, FinishOutcome, IfMatch, Message, Saved, Truncated
 from sessionstore.stored import Stored, alike
 
 T = TypeVar("T")
@@ -50,6 +50,18 @@ def truncated(after_position: int, through_position: int) -> Repeat[Truncated]:
     def look(stored: Stored) -> Truncated | None:
         left = stored.transaction.row(statements.LIVES_IN_RANGE, pk=stored.pk, after=after_position, through=through_position)
         return Truncated(conversation=stored.view(), removed=0) if left is None else None
+
+    return look
+
+
+def compacted(summary: Prepared, through_position: int) -> Repeat[Compacted]:
+    """A compaction whose summary has an id and stands as it was sent."""
+
+    def look(stored: Stored) -> Compacted | None:
+        found = stored.all_known([summary])
+        if not found or found[0].summary_through != through_position:
+            return None
+        return Compacted(conversation=stored.view(), summary=found[0])
 
     return look
 
@@ -94,7 +106,7 @@ def forked(order: ForkOrder, owner: str) -> Repeat[None]:
 
     def look(stored: Stored) -> None:
         fork = living(stored.transaction, owner, order.id)
-        if fork is not None and made_by(stored.transaction, fork, order.digest(stored.pk)):
+        if fork is not None and made_by(stored.transaction, fork, order.digest(stored)):
             raise ConversationExists(conversation_id=order.id, incarnation=fork.pk, same=True)
 
     return look

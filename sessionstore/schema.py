@@ -1,4 +1,6 @@
-"""The three tables. `migrations/` builds them; a test holds the two together. The SQL views live in the migrations alone.
+"""The three tables, and two small ones beside them. `migrations/` builds them; a test holds the two together.
+
+The SQL views, the search index and its triggers live in the migrations alone.
 
 Columns are integers and text only, so statements run compiled on the driver's own connection (DESIGN.md, rule 10). JSON is
 not checked by the database: every value comes from one encoder, and parsing 16 MiB again inside the write lock helps nobody.
@@ -31,6 +33,9 @@ metadata = MetaData(
 # A partial index serves only a statement that says its condition in the same words, so constants are never bound.
 LIVING: ColumnElement[bool] = literal_column("deleted_at IS NULL")
 PARTIAL: ColumnElement[bool] = literal_column("status = 'partial'")
+TITLED: ColumnElement[bool] = literal_column("deleted_at IS NULL AND title IS NOT NULL")
+SUMMARY: ColumnElement[bool] = literal_column("summary_through IS NOT NULL")
+USED: ColumnElement[bool] = literal_column("usage IS NOT NULL")
 
 conversations = Table(
     "conversations",
@@ -72,7 +77,9 @@ conversations = Table(
         name="tombstone",
     ),
     Index("ix_conversations_change", "change"),
-    Index("ix_conversations_list", "owner", "change", sqlite_where=LIVING, postgresql_where=LIVING),
+    # All that a list is filtered by, so that what is not shown is stepped over inside the index.
+    Index("ix_conversations_list", "owner", "change", "parent_pk", "updated_at", sqlite_where=LIVING, postgresql_where=LIVING),
+    Index("ix_conversations_created", "owner", "pk", sqlite_where=LIVING, postgresql_where=LIVING),
     Index("uq_conversations_living", "owner", "id", unique=True, sqlite_where=LIVING, postgresql_where=LIVING),
     sqlite_strict=True,
     sqlite_autoincrement=True,
@@ -87,7 +94,14 @@ Index(
     sqlite_where=_tombstone,
     postgresql_where=_tombstone,
 )
-Index("ix_conversations_parent_pk", conversations.c.parent_pk, sqlite_where=_child, postgresql_where=_child)
+Index(
+    "ix_conversations_children",
+    conversations.c.parent_pk,
+    conversations.c.change,
+    sqlite_where=_child,
+    postgresql_where=_child,
+)
+Index("ix_conversations_title", conversations.c.owner, conversations.c.title, sqlite_where=TITLED, postgresql_where=TITLED)
 Index(
     "ix_conversations_leased",
     conversations.c.owner,
@@ -140,6 +154,7 @@ messages = Table(
         postgresql_where=CHANGED,
     ),
     Index("ix_messages_partial", "conversation_pk", sqlite_where=PARTIAL, postgresql_where=PARTIAL),
+    Index("ix_messages_summaries", "conversation_pk", "position", sqlite_where=SUMMARY, postgresql_where=SUMMARY),
     sqlite_strict=True,
 )
 
@@ -165,6 +180,26 @@ generations = Table(
         "outcome IN ('completed', 'failed', 'waiting', 'released', 'expired', 'interrupted', 'deleted')", name="outcome"
     ),
     Index("ix_generations_log", "conversation_pk", "number"),
+    Index("ix_generations_used", "ended_at", sqlite_where=USED, postgresql_where=USED),
     sqlite_strict=True,
     sqlite_autoincrement=True,
+)
+
+# What the list's feed cannot tell any more: the newest change of each owner's tombstones that were pruned.
+pruned = Table(
+    "pruned",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("change", Integer, nullable=False),
+    sqlite_strict=True,
+)
+
+# Messages of which the search index is out of date, and what it still says of each (NULL: nothing). See `fulltext`.
+search_pending = Table(
+    "search_pending",
+    metadata,
+    Column("message_pk", Integer, primary_key=True),
+    Column("conversation_pk", Integer, nullable=False),
+    Column("said", Text),
+    sqlite_strict=True,
 )

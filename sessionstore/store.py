@@ -25,21 +25,24 @@ from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
 from sessionstore.dialect import Synchronous
 from sessionstore.door import Carry, Door
-from sessionstore.drafts import Draft, Save, prepare_all, size_of
+from sessionstore.drafts import Draft, Save, prepare_all, prepare_summary, size_of
 from sessionstore.errors import SessionStoreError
 from sessionstore.items import Lane
 from sessionstore.limits import Limits
-from sessionstore.live import Live
 from sessionstore.model import (
     Answer,
     Children,
+    Compacted,
     Conversation,
     Created,
     IfMatch,
     Message,
     Saved,
     Truncated,
+    Undone,
 )
+from sessionstore.undoing import run, undo
+from sessionstore.upkeep import Upkeep
 
 T = TypeVar("T")
 DEFAULT_LIMITS = Limits()
@@ -55,7 +58,7 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Store(Live):
+class Store(Upkeep):
     """A session store on one database. Use `Store.open`, and close it: it is a context manager."""
 
     def __init__(
@@ -273,6 +276,31 @@ class Store(Live):
             repeats.truncated(after_position, through_position),
         )
 
+    def compact(
+        self,
+        id: str,
+        summary: Draft,
+        *,
+        through_position: int,
+        seen_version: int,
+        token: str | None = None,
+        incarnation: int | None = None,
+        if_match: IfMatch | None = None,
+    ) -> Answer[Compacted]:
+        """Let a summary stand for everything through a position, in what `context` answers. The transcript stays whole.
+
+        `seen_version` is the conversation's version that was summarised. What comes after the position is kept as it is, also
+        what came meanwhile. Raises `Stale` when a message up to there has changed since, or a newer summary covers it.
+        """
+        self.limits.required_number(through_position, "$.through_position")
+        self.limits.required_number(seen_version, "$.seen_version", least=1)
+        draft = prepare_summary(summary, self.limits)
+        return self._door.guarded(
+            orders.call(self.limits, id, token, incarnation, if_match, size=size_of([draft])),
+            lambda conversation: conversation.compact(draft, through_position=through_position, seen_version=seen_version),
+            repeats.compacted(draft, through_position),
+        )
+
     def fork(
         self,
         id: str,
@@ -280,22 +308,47 @@ class Store(Live):
         *,
         through_position: int | None = None,
         before_user_message: int | None = None,
+        through_message: str | None = None,
+        before_message: str | None = None,
         title: str | None = None,
         settled: bool = False,
         token: str | None = None,
         incarnation: int | None = None,
         if_match: IfMatch | None = None,
     ) -> Answer[Conversation]:
-        """Copy a conversation, or its beginning, into a new one of id `new`.
+        """Copy a conversation, or its beginning with its summaries, into a new one of id `new`.
 
-        The end is a position, or the n-th user message (from 0), which is left out with all after it. `settled` copies what
-        stood before the turn that is going on, where else that is `Generating`. Raises `ConversationExists`, with `same` when
-        it was this call that made it.
+        The end is a position, or the n-th user message (from 0), which is left out with all after it, or a message's id, which
+        is copied (`through_message`) or left out (`before_message`). Without a `title` it is the source's with the next free
+        number. `settled` copies what stood before the turn that is going on, where else that is `Generating`. Raises
+        `ConversationExists`, with `same` when it was this call that made it.
         """
-        order = forking.order(self.limits, new, through_position, before_user_message, title, settled=settled)
+        point = forking.point(self.limits, through_position, before_user_message, through_message, before_message)
+        order = forking.order(self.limits, new, point, title, settled=settled)
         call = orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.ALONE)
         repeat = repeats.forked(order, self._door.owner)
         if order.settled:
             return self._door.unguarded(call, lambda conversation: conversation.fork_settled(order), repeat)
-        points = {"through_position": through_position, "before_user_message": before_user_message}
+        points = point._asdict()
         return self._door.guarded(call, lambda conversation: conversation.fork(order.id, title=title, **points), repeat)
+
+    def undo(
+        self,
+        id: str,
+        backup: str | None = None,
+        *,
+        after_position: int | None = None,
+        before_message: str | None = None,
+        token: str | None = None,
+        incarnation: int | None = None,
+    ) -> Answer[Undone]:
+        """Take back the last thing that a person said, and all after it; a fork of id `backup` keeps everything first.
+
+        Or take back what stands after a position, or from a message on. What comes in meanwhile is not touched. Name the
+        `backup`, and a call that is repeated after a lost answer takes back nothing more. Raises `Generating`, `InvalidInput`
+        when there is nothing to take back, and `ConversationExists` for a backup that is no fork of this conversation.
+        """
+        calls = undo(
+            id, backup, after_position=after_position, before_message=before_message, token=token, incarnation=incarnation
+        )
+        return run(self, calls)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from sessionstore import jsontext, statements
+from sessionstore import jsontext, queries, statements
 from sessionstore.drafts import Prepared
 from sessionstore.errors import LeaseLost, MessageDeleted, MessageExists, MessageQueued
 from sessionstore.model import Conversation, Message, Outcome
@@ -33,7 +33,7 @@ class Stored:
 
     def view(self) -> Conversation:
         """The conversation as it is in the tables now."""
-        return conversation_of(self.transaction.row(statements.VIEW, pk=self.pk), self.now)
+        return conversation_of(self.transaction.row(queries.VIEW, pk=self.pk), self.now)
 
     def message(self, message_id: str) -> Message | None:
         """The message of that id, also when it is deleted or queued."""

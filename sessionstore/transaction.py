@@ -46,6 +46,18 @@ class Transaction:
         """How many rows were changed."""
         return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
 
+    def use(self, action: Callable[[Any], T]) -> T:
+        """What something answers that speaks to the database in words of its own."""
+        if self.failed is not None:
+            raise self.failed
+        if self._connection is None:
+            raise Dead
+        try:
+            return action(getattr(self._connection, "connection", self._connection))
+        except DRIVER_ERRORS as error:
+            self.failed = error
+            raise
+
     def attempt(self, change: Callable[["Transaction"], T]) -> T | SessionStoreError:
         """What a part of the change returns, or the error of ours that it raised, and then nothing of that part is kept."""
         self._connection.execute("SAVEPOINT part")

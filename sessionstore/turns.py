@@ -7,6 +7,7 @@ from sessionstore import orders, repeats
 from sessionstore.database import Database
 from sessionstore.door import Door
 from sessionstore.drafts import Draft, prepare_all, size_of
+from sessionstore.finding import Finding
 from sessionstore.items import Lane
 from sessionstore.limits import Limits
 from sessionstore.model import (
@@ -22,10 +23,9 @@ from sessionstore.model import (
     Mode,
     Renewed,
 )
-from sessionstore.reads import Reads
 
 
-class Turns(Reads):
+class Turns(Finding):
     """The part of a store that is about leases and inputs. What all calls share is said in `sessionstore.store`."""
 
     def __init__(self, database: Database, door: Door, clock: Callable[[], int], limits: Limits) -> None:
@@ -104,7 +104,7 @@ class Turns(Reads):
         """
         self.limits.one_of(outcome, ("completed", "failed", "waiting", "interrupted"), "$.outcome")
         if usage is not None:
-            self.limits.json_object(usage, "$.usage")
+            self.limits.usage(usage)
         drafts = prepare_all(messages, self.limits)
         call = orders.call(self.limits, id, token, incarnation, if_match, must_hold=True, size=size_of(drafts))
         digest = repeats.finish_digest(drafts, outcome, usage, complete=complete)

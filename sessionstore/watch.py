@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from sessionstore import statements
+from sessionstore import queries
 from sessionstore.database import Database
 from sessionstore.errors import Busy, SessionStoreError
 from sessionstore.pulse import Pulse
@@ -140,12 +140,12 @@ class Watch:
             self._bell.wait(POLL_SECONDS)
 
     def _newest(self, pulse: Pulse) -> int:
-        return pulse.read(lambda transaction: int(transaction.row(statements.NEWEST_CHANGE)[0]))
+        return pulse.read(lambda transaction: int(transaction.row(queries.NEWEST_CHANGE)[0]))
 
     def _look(self, pulse: Pulse, seen: int) -> int:
         """Tell what came after that change, and answer the newest one."""
         while True:
-            rows = pulse.read(partial(_rows, statements.NEWS, after=seen, count=NEWS_PER_LOOK))
+            rows = pulse.read(partial(_rows, queries.NEWS, after=seen, count=NEWS_PER_LOOK))
             news = {Topic(row[0], row[1]): News(*row) for row in rows}
             for topic, one in news.items():
                 self._tell(topic, one)
@@ -164,7 +164,7 @@ class Watch:
 
     def _look_at_leases(self, pulse: Pulse, before: set[Any]) -> set[Any]:
         """Tell whose lease has run out since the look before, or no longer has, and answer all that have."""
-        expired = set(pulse.read(partial(_rows, statements.EXPIRED, now=self._clock())))
+        expired = set(pulse.read(partial(_rows, queries.EXPIRED, now=self._clock())))
         for owner, conversation_id, *_ in expired ^ before:
             self._tell(Topic(owner, conversation_id), None)
             self._tell(Topic(owner, None), None)

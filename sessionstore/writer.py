@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sessionstore import dialect
+from sessionstore import dialect, fulltext
 from sessionstore.dialect import DRIVER_ERRORS, SQLite
 from sessionstore.errors import Busy, Closed, OutcomeUnknown, SessionStoreError, StorageFailed, Unavailable
 from sessionstore.gate import Gate
@@ -18,6 +18,8 @@ GROUP_SECONDS = 0.005
 # The first commit of a store looks at the size of the log, and then one every so often: less is written meanwhile than the log
 # may hold anyway.
 LOOK_EVERY_SECONDS = 0.002
+# A message is at least three changed rows: its own, its conversation's, and the note that the index lacks it.
+LOOK_EVERY_CHANGES = 3 * fulltext.PIECE_ROWS
 
 
 class Writer:
@@ -33,6 +35,7 @@ class Writer:
         self._cursor: Any = None
         self._checkpointer: Any = None
         self._tried_at_bytes, self._look_at = 0, 0.0
+        self._index_due_at = 0
         self._closed = False
         self.refusal: Unavailable | None = None
         self.committed: Callable[[], None] | None = None
@@ -105,8 +108,8 @@ class Writer:
         self.begin()
         result = self._apply(change)
         self._commit()
-        if self.log_is_due():
-            self.copy_log_back()
+        for chore in self.chores():
+            chore()
         return result
 
     def run(self, items: Sequence[Item]) -> list[Item]:
@@ -228,6 +231,36 @@ class Writer:
             self.refusal = self.refusal or known
         return known
 
+    # Chores ---------------------------------------------------------------------------------------------------------------
+
+    def chores(self) -> list[Callable[[], None]]:
+        """What is to be done for everybody, now that a commit is done. None of it raises: the commit stands."""
+        chores = ((self.log_is_due, self.copy_log_back), (self._index_is_due, self.catch_index_up))
+        return [chore for is_due, chore in chores if is_due()]
+
+    def _index_is_due(self) -> bool:
+        # Once so much was written that there may be a piece of work, and after the first commit for what others have left.
+        return self._connection is not None and self._connection.total_changes >= self._index_due_at
+
+    def catch_index_up(self) -> None:
+        """Let the search index catch up by one piece, in a transaction of its own that waits for nobody."""
+        try:
+            self._settle()
+            if self._connection is None:
+                return
+            self._index_due_at = self._connection.total_changes + LOOK_EVERY_CHANGES
+            if fulltext.is_due(self._connection):
+                with dialect.without_waiting(self._connection, self._timeout):
+                    self.begin()
+                if fulltext.catch_up(self._connection):
+                    self._index_due_at = 0
+                self._dialect.do_commit(self._connection)
+        except (*DRIVER_ERRORS, SessionStoreError) as error:
+            # It is tried again after another commit.
+            self.known(error)
+        finally:
+            self._settle()
+
     # The log --------------------------------------------------------------------------------------------------------------
 
     def log_is_due(self) -> bool:
@@ -261,6 +294,14 @@ class Writer:
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # The commit before it stands, whatever becomes of the checkpoint.
             self.known(error)
+
+    def empty_log(self) -> bool:
+        """Cut the log to nothing, if nobody needs it: for who has entered, and no other process meanwhile (rule 9)."""
+        if not self._gate.inside:
+            return False
+        self.begin()
+        self._settle()
+        return bool(self._connection.execute(dialect.EMPTY_LOG).fetchone()[0] == 0)
 
 
 class _Undone(Exception):

@@ -23,6 +23,9 @@ DATABASE, READS, GROUPS = "tests/test_database.py", "tests/test_reads.py", "test
 EVENTS, GENERATE, KEEPER = "tests/test_events.py", "tests/test_generate.py", "tests/test_keeper.py"
 CLIENT, STREAMS = "tests/test_client.py tests/test_client_trouble.py", "tests/api/test_events.py"
 ENDS = "tests/test_turn_ends.py"
+COMPACTION, CONTEXTS, UNDO = "tests/test_compaction.py", "tests/test_contexts.py", "tests/test_undo.py"
+FINDING, SEARCH = "tests/test_finding.py", "tests/test_search.py"
+FORGETTING, TRANSFER = "tests/test_forgetting.py", "tests/test_transfer.py"
 
 
 class Mutant(NamedTuple):
@@ -87,7 +90,7 @@ MUTANTS = [
     _("message precondition gone", "conversation", "if if_match is not None or only_create:", "if False:", MESSAGES),
     _("message precondition of delete gone", "conversation", 'if if_match not in (None, "*", there.tag):', "if False:", MESSAGES),
     _("fence not checked in finish and release", "conversation", "if not self.holds or self.row.generation is None:", "if False:", TRANSACT),
-    _("truncate has no end", "statements", 'm.position <= b("through"), _alive).values', "_alive, b('through') > -9).values", MESSAGES),
+    _("truncate has no end", "statements", 'm.position <= b("through"), alive).values', "alive, b('through') > -9).values", MESSAGES),
     _("truncate forgets the count", "conversation", "self.row.message_count -= removed", "", MESSAGES),
     _("delete message forgets the count", "conversation", "self.row.message_count -= 1", "", MESSAGES),
     # Unguarded
@@ -108,7 +111,7 @@ MUTANTS = [
     _("digests outlive the conversation", "burial", "life.transaction.run(statements.FORGET_TURNS, pk=row.pk)", "", CONVERSATIONS),
     _("a held child does not block", "burial", "if descendant.live and not force:", "if False:", CONVERSATIONS),
     _("a settled fork takes the turn along", "forking", "if order.settled and life.row.generation is not None:", "if False:", FORKS),
-    _("fork past the end", "forking", "not at or at[0].status", "at and at[0].status", FORKS),
+    _("fork past the end", "compaction", "not at or at[0].status", "at and at[0].status", FORKS),
     _("forks keep partials", "statements", 'case((m.status == "partial", "interrupted"), else_=m.status)', "m.status", FORKS),
     _("leases never expire", "model", "return expires_at <= now or", "return", LEASES),
     _("clock steps lock everybody out", "model", " or expires_at > now + ttl_ms + CLOCK_TOLERANCE_MS", "", LEASES),
@@ -172,10 +175,10 @@ MUTANTS = [
     _("cancelled inputs come back", "inputs", 'message is not None and message.status == "deleted"', "False", "tests/test_inputs.py"),
     _("a rollback forgets inputs", "unguarded", "        inputs.unclaim(self, turn.number, turn.first_position)\n", "", "tests/test_inputs.py"),
     _("a rollback keeps what the turn said", "unguarded", "        self.row.message_count -= self.transaction.run(", "        self.row.message_count -= (lambda *a, **k: 0)(", "tests/test_inputs.py"),
-    _("a claimed input hides what came before it", "statements", "m.position.is_not(None), m.mode.is_(None), m.created_version", "m.position.is_not(None), m.created_version", "tests/test_changes.py"),
-    _("deletions are not told", "statements", '_shown = or_(_alive, m.version > b("hidden"))', '_shown = or_(_alive, m.version > b("hidden") + 10**9)', "tests/test_changes.py"),
+    _("a claimed input hides what came before it", "queries", "m.position.is_not(None), m.mode.is_(None), m.created_version", "m.position.is_not(None), m.created_version", "tests/test_changes.py"),
+    _("deletions are not told", "queries", '_shown = or_(alive, m.version > b("hidden"))', '_shown = or_(alive, m.version > b("hidden") + 10**9)', "tests/test_changes.py"),
     _("another life is no reset", "feed", "since.incarnation != conversation.incarnation or", "", "tests/test_changes.py"),
-    _("pages of changes skip rows of one version", "statements", 'tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))', 'm.version > b("version")', "tests/test_changes.py"),
+    _("pages of changes skip rows of one version", "queries", 'tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))', 'm.version > b("version")', "tests/test_changes.py"),
     # Following
     _("followers not told when the watcher starts", "watch", "        self.tell_everybody()\n        look_at_leases", "        look_at_leases", EVENTS),
     _("own commits ring no bell", "writer", "if self.committed is not None:", "if False:", EVENTS),
@@ -187,10 +190,10 @@ MUTANTS = [
     _("a new life is followed on", "following", "limit=CHANGES_PER_EVENT, incarnation=seen.incarnation", "limit=CHANGES_PER_EVENT", EVENTS),
     _("expiry is no news", "following", "(seen.since, seen.expired) == (found.conversation.tag, expired)", "seen.since == found.conversation.tag", EVENTS),
     _("pages lose their place", "following", "Seen(found.conversation.incarnation, since, found.next,", "Seen(found.conversation.incarnation, found.since, None,", EVENTS),
-    _("expiry is no news of the list", "following", "return found, ListSeen(found.change, known ^ told, begun=True)", "return found, ListSeen(found.change, known, begun=True)", EVENTS),
+    _("expiry is no news of the list", "following", "return found, ListSeen(found.change, None, known ^ told, begun=True)", "return found, ListSeen(found.change, None, known, begun=True)", EVENTS),
     _("who ran out is not told in the list", "following", "told = frozenset(sorted(expired ^ known)[:CHANGES_PER_EVENT])", "told = NOBODY", EVENTS),
     _("every page is a reset", "feed", "reset=whole and place is None", "reset=whole", EVENTS),
-    _("the list has no tombstones", "feed", "deleted=int(not reset), count=count + 1)\n    shown, more", "deleted=0, count=count + 1)\n    shown, more", EVENTS),
+    _("the list has no tombstones", "feed", "deleted=int(not reset)", "deleted=0", EVENTS),
     _("a revived lease is no news", "life", "self._revived = self._revived or self.expired", "pass", EVENTS),
     _("revived by a save, two versions", "life", "self.row.version if self.raised else", "self.row.version if self.changed else", EVENTS),
     _("what came while it was read is lost", "channel", "            if not self._looking[seen]:", "            if True:", EVENTS),
@@ -239,7 +242,72 @@ MUTANTS = [
     Mutant("contents are logged", "api/sessionstore_api/events.py", 'logging.getLogger("sse_starlette.sse").addFilter(lambda record: record.msg != "chunk: %s")', "", CLIENT),
     Mutant("a stopping server says nothing", "api/sessionstore_api/serve.py", 'self.lifespan.state["store"].end_events()', "pass", STREAMS),
     Mutant("Last-Event-ID ignored", "api/sessionstore_api/events.py", 'state_of(call.last_event_id, "Last-Event-ID") or', "", STREAMS),
-    Mutant("what moved takes filters", "api/sessionstore_api/conversations.py", "if (query.generating, query.parent_id, query.q) != (None, None, None):", "if False:", STREAMS),
+    Mutant("what moved takes filters", "api/sessionstore_api/conversations.py", "if query != unfiltered:", "if False:", STREAMS),
+    # History
+    _("compaction of a future", "compaction", "seen_version >= life.next_version\n        or", "False\n        or", COMPACTION),
+    _("compaction of younger messages", "compaction", "or (youngest is not None and youngest[0] > seen_version)", "or False", COMPACTION),
+    _("compaction of changed messages", "compaction", "or life.transaction.row(statements.CHANGED_THROUGH, **asked) is not None", "", COMPACTION),
+    _("two summaries of one range", "compaction", "or life.transaction.row(statements.COVERED_SINCE, **asked) is not None", "", COMPACTION),
+    _("a summary of nothing", "compaction", "    check_place(life, through_position, \"$.through_position\")\n", "", COMPACTION),
+    _("a compaction again with another place", "compaction", "elif there.summary_through != through_position:", "elif False:", COMPACTION),
+    _("inputs are as old as they waited", "statements", "m.position <= b(\"through\"), m.mode.is_(None))", "m.position <= b(\"through\"))", COMPACTION + " tests/test_rules.py"),
+    _("summaries outlive what they say", "conversation", "            removed += compaction.forget_summaries(self, first[0])\n", "", COMPACTION),
+    _("a compaction that was done is refused", "store", "repeats.compacted(draft, through_position),", "None,", COMPACTION),
+    _("the summary is shown last", "transcript", "[summary, *shown] if stretch.order == \"asc\" else [*shown, summary]", "[*shown, summary]", COMPACTION),
+    _("what is covered is shown", "transcript", "stretch, after=max(stretch.after, covered)", "stretch, after=stretch.after", COMPACTION),
+    _("older summaries are shown", "transcript", "covered)), summaries=False)", "covered)))", COMPACTION),
+    _("a context is cut anywhere", "contexts", "younger is not None and begins_turn(message, younger) and not self._open()", "younger is not None", CONTEXTS),
+    _("calls are parted from results", "contexts", "begins_turn(message, younger) and not self._open()", "begins_turn(message, younger)", CONTEXTS),
+    _("who steers begins a turn", "contexts", "and not speaks(older) and not in_a_turn", "and not speaks(older)", CONTEXTS),
+    _("a run of messages is cut", "contexts", "speaks(younger) and not speaks(older)", "speaks(younger)", CONTEXTS),
+    _("results of tools are words", "contexts", "message.role == \"user\" and not tool_ids(message)[1]", "message.role == \"user\"", CONTEXTS),
+    _("a lost call holds up for ever", "contexts", "if self._met - met < CALLED_WITHIN", "if True", CONTEXTS),
+    _("half a turn is better than none", "contexts", "    if not number:\n        raise", "    if False:\n        raise", CONTEXTS),
+    _("a message without tokens is free", "contexts", "if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:", "if False:", CONTEXTS),
+    _("the head is not counted", "contexts", "size, fitting = budget.size(head), (0, 0)", "size, fitting = 0, (0, 0)", CONTEXTS),
+    _("forks have one title", "forking", "_next_title(life, title) if order.title is None", "title if order.title is None", UNDO),
+    _("numbers of other titles count", "forking", "found is not None and found[1] == stem", "found is not None", UNDO),
+    _("a fork by id is another fork", "forking", "point = self.point.in_positions(source)", "point = self.point", UNDO),
+    _("a fork at a message that was deleted", "forking", "if message is not None and message.status == \"deleted\":", "if False:", UNDO),
+    _("an undo takes what came later", "undoing", "end = -1 if copy.forked_from is None else copy.forked_from.position", "end = 2**40", UNDO),
+    _("any conversation is a backup", "undoing", "if there.forked_from is None or there.forked_from.id != id:", "if False:", UNDO),
+    _("a failed undo leaves its fork", "undoing", "        if fresh:\n            yield _made(\"delete\"", "        if False:\n            yield _made(\"delete\"", UNDO),
+    _("children are roots", "queries", "found = found.where(c.parent_pk.is_(None))", "pass", FINDING),
+    _("any value of a key", "queries", "_HAS_VALUE if \"metadata_value\" in filters.asked else _HAS_KEY", "_HAS_KEY", FINDING),
+    _("usage of children is left out", "queries", "    if descendants:\n", "    if False:\n", FINDING),
+    _("anything is added up", "limits", "if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= MOST_USED:", "if False:", FINDING),
+    _("words are syntax", "fulltext", "'\"' + word.replace('\"', '\"\"') + '\"'", "word", SEARCH),
+    _("quotes end a word", "fulltext", "word.replace('\"', '\"\"')", "word", SEARCH),
+    _("what is not indexed is not found", "fulltext", "    hits += _unindexed(connection, match, owner, before, count)\n", "", SEARCH),
+    _("the index answers for what has changed", "fulltext", "    AND NOT EXISTS (SELECT 1 FROM search_pending p WHERE p.message_pk = search.rowid)\n", "", SEARCH),
+    _("the dead are found", "fulltext", "AND c.owner = :owner AND c.deleted_at IS NULL\n    AND NOT", "AND c.owner = :owner\n    AND NOT", SEARCH + " " + FORGETTING),
+    _("the unindexed dead are found", "fulltext", "AND c.deleted_at IS NULL ORDER BY p.message_pk", "ORDER BY p.message_pk", SEARCH + " " + FORGETTING),
+    _("removed words stay in the index", "fulltext", "for statement in (_FORGET, _LEARN, _DONE) if noted", "for statement in (_LEARN, _DONE) if noted", SEARCH),
+    _("the index never catches up", "writer", "if fulltext.is_due(self._connection):", "if False:", SEARCH),
+    _("a busy index is an error", "writer", "        except (*DRIVER_ERRORS, SessionStoreError) as error:\n            # It is tried again", "        except ZeroDivisionError as error:\n            # It is tried again", SEARCH),
+    _("an upsert breaks on its note", "fulltext", "SELECT {row}.pk, {row}.conversation_pk, {said} WHERE NOT {known}", "SELECT {row}.pk, {row}.conversation_pk, {said}", SEARCH),
+    _("partial messages are indexed", "fulltext", "{row}.status IN ('complete', 'interrupted')", "{row}.status IN ('complete', 'interrupted', 'partial')", SEARCH),
+    _("what changed meanwhile is pruned", "forgetting", "if max(change for _, change in members) != family.newest:", "if False:", FORGETTING),
+    _("a generating conversation stops a prune", "forgetting", "OTHERWISE_ENGAGED = (Generating, ", "OTHERWISE_ENGAGED = (", FORGETTING),
+    _("a family is as old as its root", "bulk", "func.max(_families.c.updated_at)", "func.min(_families.c.updated_at)", FORGETTING),
+    _("retention cuts anywhere", "forgetting", "    last = _border(transaction, pk, wanted) - 1", "    last = wanted - 1", FORGETTING),
+    _("retention takes summaries", "statements", "m.position <= b(\"through\"), alive, m.summary_through.is_(None))", "m.position <= b(\"through\"), alive)", FORGETTING),
+    _("pruned tombstones are not noted", "forgetting", "    transaction.run(bulk.NOTE_PRUNED, owner=owner, change=change)\n", "", FORGETTING),
+    _("what was pruned is forgotten", "feed", "return pruned is not None and since < pruned[0]", "return False", FORGETTING),
+    _("the whole list begins again and again", "feed", "reset = not whole and", "reset =", FORGETTING),
+    _("the newest change is pruned", "bulk", "c.change < select(func.max(c.change)).scalar_subquery()", "c.change >= 0", FORGETTING),
+    _("tombstones keep their children", "forgetting", "    transaction.run(bulk.FORGET_PARENT, pk=pk)\n", "", FORGETTING),
+    _("an import is abandoned at once", "forgetting", "self._now - ABANDONED_MS", "self._now + ABANDONED_MS", TRANSFER),
+    _("the living are erased", "forgetting", "if transaction.row(bulk.IS_TOMBSTONE, pk=pk) is None:\n        return 0\n    while", "if False:\n        return 0\n    while", FORGETTING),
+    _("a purge leaves the index", "upkeep", "        forgetting.merge()\n", "", FORGETTING),
+    _("a purge leaves what is noted", "upkeep", "        forgetting.catch_up()\n", "", FORGETTING),
+    _("a purge leaves the log", "dialect", "wal_checkpoint(TRUNCATE)", "wal_checkpoint(PASSIVE)", FORGETTING),
+    _("the log is emptied past the gate", "writer", "if not self._gate.inside:", "if False:", FORGETTING),
+    _("an import goes over what is there", "importing", "check_vacant(transaction, self._owner, line.id, line.create_digest or \"\")", "pass", TRANSFER),
+    _("half an import is seen", "bulk", "updated_at=b(\"now\"), change=next_change, deleted_at=b(\"now\"),", "updated_at=b(\"now\"), change=next_change, deleted_at=None,", TRANSFER),
+    _("a broken import stays", "importing", "            if self._arrival is not None and self._arrival.pk is not None:", "            if False:", TRANSFER),
+    _("leases are exported", "exporting", "\"interrupted\" if status == \"partial\" else status", "status", TRANSFER),
+    _("turns of an import are anybody's", "importing", "numbers.get(message[\"turn\"])", "message[\"turn\"]", TRANSFER),
     # The client
     _("a delete names no life", "client/mutations", "    if incarnation is None:\n        incarnation = (yield from reads.get(limits, id)).incarnation\n", "", CLIENT),
     _("an interrupt names no turn", "client/turns", "        generation = None if turn is None else turn.number", "        generation = None", CLIENT),
@@ -275,7 +343,11 @@ def main() -> int:
     mutants = [mutant for mutant in MUTANTS if not wanted or mutant.name in wanted]
     with ThreadPoolExecutor(2) as pool:
         survived = [mutant.name for mutant, lives in zip(mutants, pool.map(_report, mutants), strict=True) if lives]
-    print(f"{len(mutants) - len(survived)} of {len(mutants)} mutants killed", *(f"SURVIVED: {name}" for name in survived), sep="\n")
+    print(
+        f"{len(mutants) - len(survived)} of {len(mutants)} mutants killed",
+        *(f"SURVIVED: {name}" for name in survived),
+        sep="\n",
+    )
     return min(len(survived), 1)
 
 

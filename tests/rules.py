@@ -23,6 +23,8 @@ class Msg(NamedTuple):
     version: int = 0
     is_input: bool = False
     claimed_by: str | None = None
+    summary: int | None = None
+    born: int = 0
 
 
 class Turn(NamedTuple):
@@ -82,6 +84,7 @@ class Said(NamedTuple):
 
 
 GUARDED = {"append", "put", "label_message", "delete_message", "truncate", "delete", "renew", "release", "finish", "claim"}
+GUARDED |= {"compact"}
 MUST_HOLD = {"renew", "release", "finish"}
 Step = tuple[State, Said]
 
@@ -93,7 +96,7 @@ def step(state: State, call: Call, now: int) -> Step:
     gone = missing(state, call)
     if gone is not None:
         return state, gone
-    if call.name in ("get", "messages"):
+    if call.name in ("get", "messages", "context"):
         return state, look(state, call)
     return judge(state, call, now)
 
@@ -133,7 +136,7 @@ def raised(before: State, after: State, said: Said, *, revived: bool = False) ->
     after = after._replace(version=before.version + (changed or revived))
     old = {m.id: m for m in before.messages}
     stamped = (m if old.get(m.id) == m else m._replace(version=after.version) for m in after.messages)
-    after = after._replace(messages=tuple(stamped))
+    after = after._replace(messages=tuple(m if m.born else m._replace(born=m.version) for m in stamped))
     code = "done" if changed else said.code
     return after, said._replace(code=code, version=after.version if said.version == -1 else said.version)
 
@@ -147,7 +150,10 @@ def end(state: State, how: str, content: Any = None) -> State:
     if state.turn is None:
         return state
     ended = (*state.ended, (state.turn.token, how, content))
-    messages = tuple(m._replace(status="interrupted") if m.status == "partial" else m for m in state.messages)
+    next_version = state.version + 1
+    messages = tuple(
+        m._replace(status="interrupted", version=next_version) if m.status == "partial" else m for m in state.messages
+    )
     return state._replace(turn=None, ended=ended, messages=messages)
 
 
@@ -190,13 +196,50 @@ def create(state: State, call: Call) -> Step:
     new = State(lives=state.lives + 1, alive=True, made_by=identity, version=1, title=call.title)
     for id, content, status in call.messages:
         new = add(new, id, content, status)
-    new = new._replace(messages=tuple(m._replace(version=1) for m in new.messages))
+    new = new._replace(messages=tuple(m._replace(version=1, born=1) for m in new.messages))
     return new, Said("done", 1, shown(new.messages))
 
 
 def look(state: State, call: Call) -> Said:
     living = shown(m for m in placed(state) if m.status != "deleted")
+    if call.name == "context":
+        return Said("done", None, shown(context(state)))
     return Said("done", state.version) if call.name == "get" else Said("done", None, living)
+
+
+def context(state: State) -> list[Msg]:
+    living = [m for m in placed(state) if m.status != "deleted"]
+    summaries = [m for m in living if m.summary is not None]
+    covered = -1 if not summaries else summaries[-1].summary or 0
+    return summaries[-1:] + [m for m in living if m.summary is None and (m.position or 0) > covered]
+
+
+def compact(state: State, call: Call, _: int) -> Step:
+    """`through` is the last position that is covered, `last` how many versions ago the conversation was seen."""
+    ((id, content, _status),) = call.messages
+    there, through, seen = find(state, id), call.through or 0, state.version - call.last
+    if there is not None:
+        if there.status == "deleted":
+            return state, Said("message-deleted")
+        same = (there.first, there.summary) == (content, through)
+        return state, Said("replayed", -1, shown([there])) if same else Said("message-exists")
+    covered = [m for m in placed(state) if (m.position or 0) <= through]
+    newer = [m for m in state.messages if m.summary is not None and m.status != "deleted" and m.born > seen]
+    if seen > state.version or any(m.version > seen for m in covered) or any((m.summary or 0) >= through for m in newer):
+        return state, Said("stale")
+    if not any(m.position == through and m.status != "deleted" for m in covered):
+        return state, Said("invalid")
+    after = add(state, id, content, "complete")
+    after = replaced(after, id, summary=through)
+    return after, Said("done", -1, shown(after.messages[-1:]))
+
+
+def was_compacted(state: State, call: Call) -> Said | None:
+    ((id, content, _status),) = call.messages
+    there = find(state, id)
+    if there is None or there.status == "deleted" or (there.first, there.summary) != (content, call.through or 0):
+        return None
+    return Said("replayed", state.version, shown([there]))
 
 
 def append(state: State, call: Call, _: int) -> Step:
@@ -344,10 +387,10 @@ def label_message(state: State, call: Call, _: int) -> Step:
     return after, Said("replayed" if same else "done", None, shown([there]))
 
 
-def fork(source: State, target: State, call: Call, now: int) -> tuple[State, State, Said]:
+def fork(source: State, target: State, call: Call, now: int, titles: Any = ()) -> tuple[State, State, Said]:
     """A fork touches two ids: the source (`message_id` names it) as any guarded call does, and the new one.
 
-    `force` stands for settled: then the source is not touched at all.
+    `force` stands for settled: then the source is not touched at all. `titles` are those that all living ones have.
     """
     gone = missing(source, call)
     if gone is not None:
@@ -376,9 +419,19 @@ def fork(source: State, target: State, call: Call, now: int) -> tuple[State, Sta
     if copied is None:
         return source, target, Said("invalid")
     last = (copied[-1].position or 0) if copied else -1
-    child = State(lives=1, alive=True, made_by=identity, version=1, next=last + 1, title=source.title, messages=copied)
+    child = State(lives=1, alive=True, made_by=identity, version=1, next=last + 1, messages=copied)
+    child = child._replace(title=numbered(source.title, titles))
     revived = holds and turn is not None and turn.expired(now)
     return raised(source, after, Said("done"), revived=revived)[0], child, Said("done", 1)
+
+
+def numbered(title: str | None, titles: Any) -> str | None:
+    """The title with the next free number."""
+    if title is None:
+        return None
+    stem = title.split(" (")[0]
+    taken = [int(other[len(stem) + 2 : -1]) for other in titles if other is not None and other.startswith(stem + " (")]
+    return f"{stem} ({max([1, *taken]) + 1})"
 
 
 def _copied(source: State, through: int | None, bound: int | None) -> tuple[Msg, ...] | None:
@@ -386,14 +439,16 @@ def _copied(source: State, through: int | None, bound: int | None) -> tuple[Msg,
     if through is not None and through not in [m.position for m in living]:
         return None
     kept = [m for m in living if through is None or (m.position or 0) <= through]
-    plain = (m._replace(version=1, claimed_by=None) for m in kept)
+    plain = (m._replace(version=1, born=1, claimed_by=None) for m in kept)
     return tuple(m._replace(status="interrupted") if m.status == "partial" else m for m in plain)
 
 
 def truncate(state: State, call: Call, _: int) -> Step:
     hit = [m.id for m in placed(state) if call.first < (m.position or 0) <= call.last and m.status != "deleted"]
     after = state
-    for id in hit:
+    first = min((m.position or 0 for m in placed(state) if m.id in hit), default=0)
+    covering = [m.id for m in placed(state) if hit and m.status != "deleted" and m.summary is not None and m.summary >= first]
+    for id in {*hit, *covering}:
         after = replaced(after, id, status="deleted", content=None, first=None)
     return after, Said("done" if hit else "replayed", -1)
 
@@ -487,6 +542,7 @@ CHANGES: dict[str, Callable[[State, Call, int], Step]] = {
     "queue": queue,
     "cancel": cancel,
     "claim": claim,
+    "compact": compact,
 }
 
 
@@ -502,6 +558,7 @@ REPEATS: dict[str, Callable[[State, Call], Said | None]] = {
     "append": appended,
     "put": was_put,
     "truncate": was_truncated,
+    "compact": was_compacted,
     "finish": ended_so("finished"),
     "release": ended_so("released"),
 }

@@ -32,7 +32,10 @@ def lines(result: Result) -> list[Any]:
 
 
 def test_every_command_has_help_with_an_example() -> None:
-    assert COMMANDS == ["conversations", "doctor", "leases", "migrate", "serve", "show"]
+    assert COMMANDS == [
+        "conversations", "doctor", "export", "import", "leases", "migrate", "prune", "purge", "search", "serve", "show", "undo",
+        "usage",
+    ]  # fmt: skip
     for name in COMMANDS:
         shown = CliRunner().invoke(main, [name, "--help"])
         assert shown.exit_code == 0
@@ -46,7 +49,7 @@ def test_migrate_creates_and_says_what_it_did(run: Any, tmp_path: Path) -> None:
     dry = lines(run("migrate", "--dry-run", "--json", database=url))[0]
     assert (dry["from"], dry["dry_run"], Path(dry["file"]).exists()) == (None, True, False)
     assert lines(run("migrate", "--json", database=url))[0]["from"] is None
-    assert "went from 0001 to 0001" in run("migrate", database=url).stdout
+    assert "went from 0002 to 0002" in run("migrate", database=url).stdout
 
 
 def test_doctor_finds_a_healthy_database_healthy(run: Any) -> None:

@@ -356,7 +356,7 @@ def test_the_client_has_the_names_of_the_library() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    in_process = {"transact", "open"}
+    in_process = {"transact", "open", "prune", "purge", "export", "import_"}
     assert public(Store) - public(Client) == in_process
     assert public(Store) - public(AsyncClient) == in_process
     assert public(Client) - public(Store) == {"impatient"}

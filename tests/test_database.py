@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from sessionstore import Store, dialect, errors, statements
+from sessionstore import Store, dialect, errors, queries, statements
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite, engine_fault
+from sessionstore.queries import Filters
 from sessionstore.transaction import Transaction
 from sessionstore.writer import Writer
 from tests.conftest import Clock, Tables, texts, user
@@ -423,7 +424,7 @@ def test_statements_are_compiled_once(plain: Store) -> None:
 
 def test_only_the_dialect_file_knows_a_dialect() -> None:
     root = Path(dialect.__file__).parent
-    allowed = {"dialect.py"}
+    allowed = {"dialect.py", "fulltext.py", "sqljson.py"}
     words = ("sqlite3", "dialects", "PRAGMA", "dialect.name", "psycopg")
     found = {
         file.name: word
@@ -444,31 +445,45 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
     "the next change": (lambda: statements.ADVANCE, "ix_conversations_change"),
     "a message": (lambda: statements.MESSAGE, "sqlite_autoindex_messages_1"),
     "partial messages": (lambda: statements.SETTLE_PARTIAL, "ix_messages_partial"),
-    "children": (lambda: statements.CHILDREN, "ix_conversations_parent_pk"),
+    "children": (lambda: statements.CHILDREN, "ix_conversations_children"),
     "a turn by token": (lambda: statements.GENERATION_OF_TOKEN, "sqlite_autoindex_generations_1"),
-    "leases": (lambda: statements.LEASES, "ix_conversations_leased"),
-    "the transcript": (lambda: statements.list_messages(descending=True), "sqlite_autoindex_messages_2"),
-    "changed messages": (lambda: statements.CHANGED, "ix_messages_changed"),
+    "leases": (lambda: queries.LEASES, "ix_conversations_leased"),
+    "the transcript": (lambda: queries.list_messages(descending=True), "sqlite_autoindex_messages_2"),
+    "changed messages": (lambda: queries.CHANGED, "ix_messages_changed"),
     "the rest of one version's": (
-        lambda: statements.CHANGED_AT,
+        lambda: queries.CHANGED_AT,
         "ix_messages_changed (conversation_pk=? AND version=? AND rowid>?",
     ),
-    "appended messages": (lambda: statements.APPENDED, "sqlite_autoindex_messages_2"),
-    "the youngest that is known": (lambda: statements.YOUNGEST_KNOWN, "sqlite_autoindex_messages_2"),
-    "waiting messages": (lambda: statements.WAITING, "sqlite_autoindex_messages_2"),
-    "the log of turns": (lambda: statements.TURNS, "ix_generations_log"),
+    "appended messages": (lambda: queries.APPENDED, "sqlite_autoindex_messages_2"),
+    "the youngest that is known": (lambda: queries.YOUNGEST_KNOWN, "sqlite_autoindex_messages_2"),
+    "waiting messages": (lambda: queries.WAITING, "sqlite_autoindex_messages_2"),
+    "the log of turns": (lambda: queries.TURNS, "ix_generations_log"),
     "the list": (
-        lambda: statements.list_conversations(generating=None, of_parent=False, containing=False),
+        lambda: queries.list_conversations(Filters(None, roots=False, asked=frozenset(), by="changed")),
         "ix_conversations_list",
     ),
+    "the roots": (
+        lambda: queries.list_conversations(Filters(None, roots=True, asked=frozenset(), by="changed")),
+        "ix_conversations_list",
+    ),
+    "the newest": (
+        lambda: queries.list_conversations(Filters(None, roots=False, asked=frozenset(), by="created")),
+        "ix_conversations_created",
+    ),
     "the children": (
-        lambda: statements.list_conversations(generating=None, of_parent=True, containing=False),
-        "ix_conversations_parent_pk",
+        lambda: queries.list_conversations(Filters(None, roots=False, asked=frozenset({"parent_id"}), by="changed")),
+        "ix_conversations_children",
     ),
     "the generating": (
-        lambda: statements.list_conversations(generating=True, of_parent=False, containing=False),
+        lambda: queries.list_conversations(Filters(True, roots=False, asked=frozenset(), by="changed")),
         "ix_conversations_leased",
     ),
+    "the newest summary": (lambda: queries.NEWEST_SUMMARY, "ix_messages_summaries"),
+    "a summary of what has changed": (lambda: statements.CHANGED_THROUGH, "ix_messages_changed"),
+    "a summary of what came later": (lambda: statements.YOUNGEST_THROUGH, "sqlite_autoindex_messages_2"),
+    "a covered beginning": (lambda: statements.COVERED_SINCE, "ix_messages_summaries"),
+    "titles of forks": (lambda: statements.TITLES, "ix_conversations_title"),
+    "what was used": (lambda: queries.usage("total", of_one=False, descendants=False), "ix_generations_used"),
 }
 
 
@@ -482,7 +497,7 @@ def test_statements_use_their_index_and_sort_nothing(plain: Store, path: Path, n
     connection.close()
     assert index in plan
     assert "SCAN messages" not in plan
-    assert ("TEMP B-TREE" in plan) == (name in ("the generating", "the children", "waiting messages"))
+    assert ("TEMP B-TREE" in plan) == (name in ("children", "the generating", "waiting messages", "what was used"))
 
 
 def _parameters(sql: str) -> set[str]:

@@ -16,7 +16,7 @@ def test_a_fork_is_an_exact_copy_in_a_new_life(store: Store, tables: Tables) -> 
     store.delete_message("s", "b")
     before = store.get("s")
     fork = store.fork("s", "f").value
-    assert (fork.title, fork.metadata, fork.version, fork.message_count) == ("Source", {"k": 1}, 1, 3)
+    assert (fork.title, fork.metadata, fork.version, fork.message_count) == ("Source (2)", {"k": 1}, 1, 3)
     assert fork.forked_from is not None
     assert (fork.forked_from.id, fork.forked_from.position) == ("s", 3)
     copied = [(m.id, m.position, m.content, m.version, m.generation) for m in store.messages("f").items]

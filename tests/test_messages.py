@@ -259,7 +259,7 @@ def test_pages_neither_skip_nor_repeat(store: Store) -> None:
 
 def _paged(store: Store, order: Any, key: str) -> list[Any]:
     seen: list[Any] = []
-    following = None
+    following: Any = None
     while True:
         page = store.messages("c", order=order, limit=4, **{key: following})
         seen += [message.content for message in page.items]

@@ -25,7 +25,12 @@ def schema_of(path: Path, *, kinds: tuple[str, ...] = ("table", "index")) -> dic
     connection = sqlite3.connect(path)
     found = connection.execute("SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%'").fetchall()
     connection.close()
-    return {name: _normal(sql) for kind, name, sql in found if kind in kinds}
+    return {name: _normal(sql) for kind, name, sql in found if kind in kinds and not _is_of_the_index(name)}
+
+
+def _is_of_the_index(name: str) -> bool:
+    """What FTS5 keeps its index in is its own."""
+    return name.startswith("search_") and name not in ("search_pending", "search_texts")
 
 
 def _normal(sql: str | None) -> Any:
@@ -53,7 +58,9 @@ def test_models_and_migrations_build_the_same_schema(path: Path, tmp_path: Path)
     engine = create_engine(f"sqlite:///{built}")
     metadata.create_all(engine)
     engine.dispose()
-    assert schema_of(path) == schema_of(built)
+    migrated = schema_of(path)
+    del migrated["search"]
+    assert migrated == schema_of(built)
 
 
 def test_alembic_itself_sees_no_difference(url: str) -> None:
@@ -80,6 +87,7 @@ def test_every_revision_goes_down_and_up_again_on_populated_data(url: str, path:
         migrate.downgrade(url, below)
         migrate.upgrade(url, revision)
         assert Tables(path).rows("PRAGMA foreign_key_check") == []
+    migrate.upgrade(url)
     assert schema_of(path, kinds=("table", "index", "view")) == newest
     populate(url, clock)
 

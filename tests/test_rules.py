@@ -14,6 +14,7 @@ from sessionstore import Draft, Store, errors
 from sessionstore.model import (
     Acquired,
     Answer,
+    Compacted,
     Conversation,
     Created,
     Finished,
@@ -91,6 +92,13 @@ class Clients(RuleBasedStateMachine):
 
     def _method(self, id: str, call: Call) -> Any:
         life, recreate = self._incarnation(id, call.life), self._incarnation(id, call.recreate)
+        if call.name == "compact":
+            ((message_id, content, _),) = call.messages
+            summary = Draft(id=message_id, role="user", content=json.loads(content))
+            seen = self.states[id].version - call.last
+            return self.store.compact(
+                id, summary, through_position=call.through or 0, seen_version=seen, token=call.token, incarnation=life
+            )
         return _method(self.store, id, call, life, recreate, self._tag(id, call))
 
     def _tag(self, id: str, call: Call) -> Any:
@@ -112,7 +120,8 @@ class Clients(RuleBasedStateMachine):
     def fork(self, source: str, token: str | None, through: int | None, settled: bool, again: bool) -> None:
         target = "c" if again else "b" if source == "a" else "a"
         call = Call("fork", token, message_id=source, through=through, force=settled)
-        after, child, expected = rules.fork(self.states[source], self.states[target], call, self.clock.now)
+        titles = [state.title for state in self.states.values() if state.alive]
+        after, child, expected = rules.fork(self.states[source], self.states[target], call, self.clock.now, titles)
         try:
             answer = self.store.fork(source, target, through_position=through, settled=settled, token=token)
             said = Said("done", answer.value.version)
@@ -147,6 +156,18 @@ class Clients(RuleBasedStateMachine):
     @rule(id=IDS, token=MAYBE_TOKEN, first=POSITIONS, more=st.integers(0, 3))
     def truncate(self, id: str, token: str | None, first: int, more: int) -> None:
         self.play(id, Call("truncate", token, first=first, last=first + more))
+
+    @rule(
+        id=IDS,
+        token=MAYBE_TOKEN,
+        life=MAYBE_LIFE,
+        summary=st.tuples(st.sampled_from(["s0", "s1", "m2"]), CONTENTS, st.just("complete")),
+        through=st.integers(0, 4),
+        ago=st.sampled_from([0, 0, 0, 1, 2, -1]),
+    )
+    def compact(self, id: str, token: str | None, life: int | None, summary: Any, through: int, ago: int) -> None:
+        if self.states[id].version - ago >= 1:
+            self.play(id, Call("compact", token, life, (summary,), through=through, last=ago))
 
     @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, force=st.booleans())
     def delete(self, id: str, token: str | None, life: int | None, force: bool) -> None:
@@ -208,7 +229,7 @@ class Clients(RuleBasedStateMachine):
     @invariant()
     def everybody_sees_what_the_rules_say(self) -> None:
         for id, state in self.states.items():
-            for name in ("get", "messages"):
+            for name in ("get", "messages", "context"):
                 assert self.ask(id, Call(name)) == rules.step(state, Call(name), self.clock.now)[1]
             if state.alive:
                 self._same_view(self.store.get(id), state)
@@ -233,6 +254,8 @@ def _method(store: Store, id: str, call: Call, life: int | None, recreate: int |
             return store.create(id, title=call.title, messages=drafts, recreate=recreate)
         case "get" | "messages":
             return getattr(store, call.name)(id)
+        case "context":
+            return store.messages(id, view="context")
         case "append":
             return store.append(id, drafts, **who)
         case "put":
@@ -277,6 +300,8 @@ def _said(answer: Any) -> Said:
             return Said(code, None, _told([value]))
         case Created() | Acquired() | Finished():
             return Said(code, value.conversation.version, _told(value.messages))
+        case Compacted():
+            return Said(code, value.conversation.version, _told([value.summary]))
         case Truncated() | Renewed() | Interruption():
             return Said(code, value.conversation.version)
         case list():

@@ -97,9 +97,48 @@ class ConversationsPage(Body, frozen=True, kw_only=True):
 
 
 class MessagesPage(Body, frozen=True, kw_only=True):
-    """Messages in the order that was asked for."""
+    """Messages in the order that was asked for. With a budget all that fits, so there is no other page."""
 
     data: list[MessageBody]
+    next_cursor: str | None
+    cut: Annotated[bool, doc("With a budget only. Older turns were left out")] | UnsetType = UNSET
+    tokens: Annotated[int, doc("With max_tokens only. How many these are")] | UnsetType = UNSET
+    state: Annotated[str, doc("With a budget only. Behind the dash: what compact wants as seen_version")] | UnsetType = UNSET
+
+
+class UsageBody(Body, frozen=True, kw_only=True):
+    """What turns have used, added up."""
+
+    key: int
+    of: Annotated[str, doc("The day, or the conversation's id, where it is told by those")] | None
+    turns: int
+    input_tokens: float | int
+    output_tokens: float | int
+    cached_tokens: float | int
+    reasoning_tokens: float | int
+    cost: float | int
+
+
+class UsagePage(Body, frozen=True, kw_only=True):
+    """Sums, by day or by conversation the oldest first."""
+
+    data: list[UsageBody]
+    next_cursor: str | None
+
+
+class FoundBody(Body, frozen=True, kw_only=True):
+    """A message that was found."""
+
+    conversation_id: Id
+    message: MessageBody
+    snippet: Annotated[str, doc("The part of its text where the words are")]
+    marks: Annotated[list[list[int]], doc("Beginning and end of each word in the snippet, in characters")]
+
+
+class FoundPage(Body, frozen=True, kw_only=True):
+    """Messages that were found, the last stored first."""
+
+    data: list[FoundBody]
     next_cursor: str | None
 
 
@@ -127,6 +166,13 @@ class TruncatedAnswer(Body, frozen=True, kw_only=True):
 
     conversation: ConversationBody
     removed: int
+
+
+class CompactedAnswer(Body, frozen=True, kw_only=True):
+    """The conversation, and the summary with which its context begins now."""
+
+    conversation: ConversationBody
+    summary: MessageBody
 
 
 class InterruptAnswer(Body, frozen=True, kw_only=True):

@@ -14,7 +14,20 @@ from starlette.routing import Route
 from sessionstore import AsyncStore, errors
 from sessionstore.settings import Settings
 from sessionstore.store import system_clock
-from sessionstore_api import answers, conversations, events, feed, inputs, leases, messages, problems, requests, saves, service
+from sessionstore_api import (
+    answers,
+    conversations,
+    events,
+    feed,
+    finding,
+    inputs,
+    leases,
+    messages,
+    problems,
+    requests,
+    saves,
+    service,
+)
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
@@ -50,9 +63,13 @@ OPERATIONS = [
     Operation(method="POST", path=CONVERSATION + "/truncate", handler=conversations.truncate_conversation,
               body=requests.TruncateConversation, answers={200: answers.TruncatedAnswer},
               errors=(*GUARDED, *TAGGED), headers=MATCHED),
+    Operation(method="POST", path=CONVERSATION + "/compact", handler=conversations.compact_conversation,
+              body=requests.CompactConversation, answers={201: answers.CompactedAnswer, 200: answers.CompactedAnswer},
+              errors=(*GUARDED, *STORED, errors.Stale, *TAGGED), headers=MATCHED),
     Operation(method="POST", path=CONVERSATION + "/fork", handler=conversations.fork_conversation,
               body=requests.ForkConversation, answers={201: answers.ConversationAnswer},
-              errors=(*GUARDED, errors.ConversationExists, *TAGGED), headers=MATCHED),
+              errors=(*GUARDED, errors.ConversationExists, errors.MessageNotFound, errors.MessageDeleted, *TAGGED),
+              headers=MATCHED),
     Operation(method="POST", path=CONVERSATION + "/interrupt", handler=leases.interrupt_turn, body=requests.Interrupt,
               answers={202: answers.InterruptAnswer, 200: answers.InterruptAnswer},
               errors=(*LIFE, *LEASED, *TAGGED), headers=MATCHED),
@@ -60,7 +77,8 @@ OPERATIONS = [
               answers={201: answers.MessagesAnswer, 200: answers.MessagesAnswer},
               errors=(*GUARDED, *STORED, *TAGGED), headers=MATCHED),
     Operation(method="GET", path=MESSAGES, handler=messages.list_messages, query=requests.MessagesQuery,
-              answers={200: answers.MessagesPage}, errors=LIFE, headers=("Incarnation",)),
+              answers={200: answers.MessagesPage}, errors=(*LIFE, errors.BudgetTooSmall),
+              headers=("Incarnation",)),
     Operation(method="PUT", path=MESSAGE, handler=messages.put_message, body=requests.PutMessage,
               answers={201: answers.MessageBody, 200: answers.MessageBody},
               errors=(*GUARDED, *PUT, *TAGGED), headers=(*MATCHED, "If-None-Match")),
@@ -99,6 +117,10 @@ OPERATIONS = [
               answers={200: EVENTS}, errors=LIFE, headers=("Incarnation", "Last-Event-ID")),
     Operation(method="GET", path="/v1/events", handler=events.follow_list, query=requests.ChangeQuery,
               answers={200: EVENTS}, headers=("Last-Event-ID",)),
+    Operation(method="GET", path="/v1/search", handler=finding.search_messages, query=requests.SearchQuery,
+              answers={200: answers.FoundPage}, errors=LIFE),
+    Operation(method="GET", path="/v1/usage", handler=finding.add_usage_up, query=requests.UsageQuery,
+              answers={200: answers.UsagePage}, errors=LIFE),
     Operation(method="GET", path="/v1/leases", handler=leases.list_leases, answers={200: answers.LeasesAnswer}),
     Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
               answers={200: answers.SavesAnswer}),

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Generic, TypedDict, TypeVar
 
@@ -21,6 +22,7 @@ from sessionstore_api.requests import precondition
 B = TypeVar("B")
 Q = TypeVar("Q")
 LARGE_BODY = 64 * 1024
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Claims(TypedDict):
@@ -105,6 +107,22 @@ class Call(Generic[B, Q]):
         if self._incoming.method == "PUT" and value not in (None, "*"):
             raise Malformed(reason="Only * is understood: create, never replace", path="If-None-Match")
         return value == "*"
+
+
+def moment_of(text: str | None, path: str) -> int | None:
+    """The milliseconds of a time in a query. Raises `InvalidInput` for what is none, and for one without a zone."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise ValueError
+        milliseconds = (time - EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        raise InvalidInput(reason="Expected a time like 2026-11-30T12:00:00Z", path=path) from None
+    if milliseconds < 0:
+        raise InvalidInput(reason="That was before 1970", path=path)
+    return milliseconds
 
 
 async def decode_body(incoming: Incoming, kind: type[B] | None, limit: int) -> B:
@@ -208,7 +226,7 @@ def _types_of(kind: Any) -> dict[str, str]:
 
 @cache
 def _nothing_asked(kind: Any) -> Any:
-    return kind()
+    return _convert({}, kind, root="?")
 
 
 _INTEGER = re.compile("-?(0|[1-9][0-9]{0,30})")

@@ -1,17 +1,25 @@
-"""Handlers of conversations: create, list, get, label, delete, truncate, fork."""
+"""Handlers of conversations: create, list, get, label, delete, truncate, compact, fork."""
 
 from urllib.parse import quote
 
 from starlette.responses import Response
 
+from sessionstore import Draft
 from sessionstore.cursors import ConversationsCursor, MovedCursor, decode_cursor, encode_cursor
 from sessionstore.errors import InvalidInput
-from sessionstore.model import Conversation
-from sessionstore_api.answers import ConversationAnswer, ConversationMessages, ConversationsPage, TruncatedAnswer
-from sessionstore_api.calls import Call, answer
+from sessionstore.model import Conversation, ListPlace
+from sessionstore_api.answers import (
+    CompactedAnswer,
+    ConversationAnswer,
+    ConversationMessages,
+    ConversationsPage,
+    TruncatedAnswer,
+)
+from sessionstore_api.calls import Call, answer, moment_of
 from sessionstore_api.feed import moved_page
-from sessionstore_api.rendering import conversation_body, message_bodies
+from sessionstore_api.rendering import conversation_body, message_bodies, message_body
 from sessionstore_api.requests import (
+    CompactConversation,
     ConversationsQuery,
     CreateConversation,
     DeleteQuery,
@@ -45,7 +53,7 @@ async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     """List conversations, the latest change first.
 
     A conversation that changes while you page moves to the front: `change` is the newest change as of the first page, and
-    `since_change` lists what has moved since then.
+    `since_change` lists what has moved since then. With `order=created`, the newest first, nothing moves.
     """
     query = call.query
     if query.since_change is not None:
@@ -53,7 +61,17 @@ async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     cursor = None if query.cursor is None else decode_cursor(query.cursor, ConversationsCursor)
     before = None if cursor is None else cursor.before
     page = await call.store.conversations(
-        generating=query.generating, parent_id=query.parent_id, containing=query.q, before=before, limit=query.limit
+        generating=query.generating,
+        parent_id=query.parent_id,
+        roots=query.roots,
+        containing=query.q,
+        metadata_key=query.metadata_key,
+        metadata_value=query.metadata_value,
+        changed_since=moment_of(query.changed_since, "?changed_since"),
+        changed_before=moment_of(query.changed_before, "?changed_before"),
+        order=query.order,
+        before=before,
+        limit=query.limit,
     )
     data = [conversation_body(conversation) for conversation in page.items]
     # As of the first page: whoever follows the changes from there misses nothing that moved meanwhile.
@@ -64,10 +82,12 @@ async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
 
 async def _list_moved(call: Call[None, ConversationsQuery], since: int) -> Response:
     query = call.query
-    if (query.generating, query.parent_id, query.q) != (None, None, None):
+    unfiltered = ConversationsQuery(cursor=query.cursor, limit=query.limit, since_change=since)
+    if query != unfiltered:
         raise InvalidInput(reason="What moved is told of all conversations, or of none", path="?since_change")
-    known = since if query.cursor is None else decode_cursor(query.cursor, MovedCursor).change
-    return answer(200, moved_page(await call.store.list_changes(known, limit=query.limit)))
+    cursor = None if query.cursor is None else decode_cursor(query.cursor, MovedCursor)
+    place = None if cursor is None else ListPlace(cursor.change, cursor.whole)
+    return answer(200, moved_page(await call.store.list_changes(since, next=place, limit=query.limit)))
 
 
 async def get_conversation(call: Call[None, NoQuery]) -> Response:
@@ -106,14 +126,39 @@ async def truncate_conversation(call: Call[TruncateConversation, NoQuery]) -> Re
     return answer(200, content, done, tag=shorter.tag)
 
 
+async def compact_conversation(call: Call[CompactConversation, NoQuery]) -> Response:
+    """Let a summary stand for everything through a position, in `view=context`. The transcript stays whole.
+
+    409 `stale` when a message up to there has changed since `seen_version`, or a newer summary covers it.
+    """
+    body = call.body
+    summary = Draft(id=body.id, role=body.summary.role, content=body.summary.content, metadata=body.summary.metadata)
+    done = await call.store.compact(
+        call.id,
+        summary,
+        through_position=body.through_position,
+        seen_version=body.seen_version,
+        if_match=call.if_match,
+        **call.claims,
+    )
+    shorter = done.value.conversation
+    content = CompactedAnswer(conversation=conversation_body(shorter), summary=message_body(done.value.summary))
+    return answer(201, content, done, tag=shorter.tag)
+
+
 async def fork_conversation(call: Call[ForkConversation, NoQuery]) -> Response:
-    """Copy a conversation, or its beginning, into a new one. The source stays as it is."""
+    """Copy a conversation, or its beginning with its summaries, into a new one. The source stays as it is.
+
+    Without a title the copy has the source's with the next free number.
+    """
     body = call.body
     done = await call.store.fork(
         call.id,
         body.id,
         through_position=body.through_position,
         before_user_message=body.before_user_message,
+        through_message=body.through_message,
+        before_message=body.before_message,
         title=body.title,
         settled=body.settled,
         if_match=call.if_match,

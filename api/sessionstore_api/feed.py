@@ -43,7 +43,7 @@ def moved_page(found: ListChanges) -> ConversationsPage:
     return ConversationsPage(
         data=[conversation_body(conversation) for conversation in found.conversations],
         deleted=[TombstoneBody(id=gone.id, incarnation=gone.incarnation) for gone in found.deleted],
-        next_cursor=encode_cursor(MovedCursor(found.change)) if found.more else None,
+        next_cursor=None if found.next is None else encode_cursor(MovedCursor(*found.next)),
         change=found.change,
         reset=found.reset,
     )

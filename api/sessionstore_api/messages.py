@@ -1,5 +1,6 @@
 """Handlers of messages: append, list, put, label, get, delete."""
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from sessionstore import Draft
@@ -19,20 +20,45 @@ async def append_messages(call: Call[AppendMessages, NoQuery]) -> Response:
 
 
 async def list_messages(call: Call[None, MessagesQuery]) -> Response:
-    """List the transcript, or the part between two positions, in either order."""
+    """List the transcript, or the part between two positions, in either order.
+
+    `view=context`: the newest summary, and what stands after the messages that it covers; with `max_messages` or `max_tokens`
+    as many of the newest turns as fit, whole, in one answer.
+    """
     query = call.query
+    if (query.max_messages, query.max_tokens) != (None, None):
+        return await _show_context(call)
     after, before, incarnation = query.after, query.before, call.incarnation
     if query.cursor is not None:
         cursor = decode_cursor(query.cursor, MessagesCursor)
         incarnation, position = call.life_of_cursor(cursor.incarnation), cursor.position
-        if cursor.order != query.order:
-            raise InvalidInput(reason="The cursor belongs to a list in the other order", path="?cursor")
+        if (cursor.order, cursor.view) != (query.order, query.view):
+            raise InvalidInput(reason="The cursor belongs to another list", path="?cursor")
         after, before = (position, before) if query.order == "asc" else (after, position)
     page = await call.store.messages(
-        call.id, after=after, before=before, order=query.order, limit=query.limit, incarnation=incarnation
+        call.id, after=after, before=before, order=query.order, view=query.view, limit=query.limit, incarnation=incarnation
     )
-    following = None if page.next is None else MessagesCursor(page.items[0].incarnation, query.order, page.next)
+    following = None
+    if page.next is not None:
+        following = MessagesCursor(page.items[0].incarnation, query.order, query.view, page.next)
     return answer(200, MessagesPage(data=message_bodies(page.items), next_cursor=encode_cursor(following)))
+
+
+async def _show_context(call: Call[None, MessagesQuery]) -> Response:
+    query = call.query
+    if query != MessagesQuery(view="context", max_messages=query.max_messages, max_tokens=query.max_tokens):
+        raise InvalidInput(reason="A budget is for the whole context, with view=context alone", path="?max_messages")
+    found = await call.store.context(
+        call.id, max_messages=query.max_messages, max_tokens=query.max_tokens, incarnation=call.incarnation
+    )
+    content = MessagesPage(
+        data=message_bodies(found.messages),
+        next_cursor=None,
+        cut=found.cut,
+        tokens=UNSET if found.tokens is None else found.tokens,
+        state=str(found.tag),
+    )
+    return answer(200, content)
 
 
 async def put_message(call: Call[PutMessage, NoQuery]) -> Response:

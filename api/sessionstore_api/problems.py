@@ -31,6 +31,8 @@ STATUS: dict[type[SessionStoreError], int] = {
     errors.MessageQueued: 409,
     errors.MessageComplete: 409,
     errors.PreconditionFailed: 412,
+    errors.Stale: 409,
+    errors.BudgetTooSmall: 422,
     errors.InputsPending: 409,
     errors.InputClaimed: 409,
     errors.InputsFull: 429,

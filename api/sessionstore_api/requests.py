@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from sessionstore.drafts import Draft, Save
-from sessionstore.model import Children, FinishOutcome, IfBusy, IfMatch, Mode, Order, Tag
-from sessionstore_api.fields import Content, Id, MergePatch, Metadata, Position, Role, Title, Token, TtlMs, Usage, doc
+from sessionstore.model import Children, FinishOutcome, IfBusy, IfMatch, ListOrder, Mode, Order, Tag, UsageBy, View
+from sessionstore_api.fields import Content, Id, MergePatch, Metadata, Moment, Position, Role, Title, Token, TtlMs, Usage, doc
 
 NO_STATE = Tag(0, 0)
 
@@ -122,12 +122,31 @@ class TruncateConversation(Request, frozen=True, kw_only=True):
     through_position: Annotated[int, doc("… and up to this one, with it", minimum=-1)]
 
 
+class Summary(Request, frozen=True, kw_only=True):
+    """What is said of the messages that it stands for."""
+
+    role: Role
+    content: Content
+    metadata: Metadata | None = None
+
+
+class CompactConversation(Request, frozen=True, kw_only=True):
+    """A summary that stands for everything through a position."""
+
+    through_position: Position
+    seen_version: Annotated[int, doc("The version of the conversation that was summarised", minimum=1)]
+    summary: Summary
+    id: Id | None = None
+
+
 class ForkConversation(Request, frozen=True, kw_only=True):
-    """A copy of everything, or of what stands through a position, or of what stands before the n-th user message."""
+    """A copy of everything, or of what stands before one end."""
 
     id: Id | None = None
     through_position: Position | None = None
     before_user_message: Annotated[int, doc("Counted from 0", minimum=0)] | None = None
+    through_message: Annotated[Id, doc("The last message that is copied")] | None = None
+    before_message: Annotated[Id, doc("The first message that is not")] | None = None
     title: Title | None = None
     settled: Annotated[bool, doc("Of a conversation that is being generated: what stood before that turn")] = False
 
@@ -178,7 +197,13 @@ class ConversationsQuery(PageQuery, frozen=True, kw_only=True):
 
     generating: Annotated[bool, doc("Only those with a live lease, or only those without")] | None = None
     parent_id: Id | None = None
+    roots: Annotated[bool, doc("Only those without a parent")] = False
     q: Annotated[str, doc("A part of the title or id, in any case", maxLength=1000)] | None = None
+    metadata_key: Annotated[str, doc("Only those whose metadata have this key", maxLength=1000)] | None = None
+    metadata_value: Annotated[str, doc("… with this value: a string as it is, else its JSON", maxLength=1000)] | None = None
+    changed_since: Moment | None = None
+    changed_before: Moment | None = None
+    order: Annotated[ListOrder, doc("The latest change first, or the newest conversation first")] = "changed"
     since_change: Annotated[int, doc("What has moved since that `change`; takes no filter", minimum=0)] | None = None
 
 
@@ -201,6 +226,26 @@ class MessagesQuery(PageQuery, frozen=True, kw_only=True):
     after: Annotated[int, doc("Only behind this position", minimum=-1)] | None = None
     before: Annotated[int, doc("Only in front of this position", minimum=0)] | None = None
     order: Order = "asc"
+    view: Annotated[View, doc("context: the newest summary, and what stands after the messages that it covers")] = "full"
+    max_messages: Annotated[int, doc("With view=context: the newest turns that fit", minimum=1, maximum=1000)] | None = None
+    max_tokens: Annotated[int, doc("… counted by metadata.tokens of each message", minimum=1)] | None = None
+
+
+class UsageQuery(PageQuery, frozen=True, kw_only=True):
+    """Of what, of when, and how it is added up."""
+
+    conversation_id: Id | None = None
+    descendants: Annotated[bool, doc("With its sub-conversations, and theirs")] = False
+    since: Moment | None = None
+    until: Moment | None = None
+    by: Annotated[UsageBy, doc("In one sum, or by day (UTC), or by conversation")] = "total"
+
+
+class SearchQuery(PageQuery, frozen=True, kw_only=True):
+    """What to look for."""
+
+    q: Annotated[str, doc("Words, all of which a message has; nothing in it is syntax", minLength=1, maxLength=1000)]
+    conversation_id: Id | None = None
 
 
 class ChangesQuery(PageQuery, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 
 from sessionstore import migrate
-from sessionstore.cli import database_option, file_of, settings_of
+from sessionstore.cli.options import database_option, file_of, settings_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
 from sessionstore_api.protocol import BoundedHead

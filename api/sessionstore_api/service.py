@@ -12,15 +12,19 @@ from sessionstore_api.requests import NoQuery
 CAPABILITIES = [
     "changes_v1",
     "closed_range_truncate_v1",
+    "compaction_v1",
+    "context_budget_v1",
     "events_v1",
     "fenced_lease_v1",
     "idempotent_conversation_create_v1",
     "idempotent_finish_v1",
     "idempotent_message_append_v1",
     "incarnation_precondition_v1",
+    "message_search_v1",
     "queued_inputs_v1",
     "saves_v1",
     "settled_fork_v1",
+    "usage_v1",
 ]
 
 

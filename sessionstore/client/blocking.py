@@ -13,7 +13,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx2
 
-from sessionstore.client import mutations, reads, turns
+from sessionstore.client import compaction, finding, mutations, reads, turns
 from sessionstore.client.events import ClientEvents
 from sessionstore.client.exchange import Exchange, Reply, Steps
 from sessionstore.client.persistence import Persistence
@@ -23,8 +23,9 @@ from sessionstore.drafts import Draft
 from sessionstore.errors import Closed, SessionStoreError
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm, LiveTurn
-from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
+from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag, Undone
 from sessionstore.store import DEFAULT_LIMITS, Store
+from sessionstore.undoing import run, undo
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -106,6 +107,7 @@ class Client:
     label_message = _call(Store.label_message, mutations.label_message)
     delete_message = _call(Store.delete_message, mutations.delete_message)
     truncate = _call(Store.truncate, mutations.truncate)
+    compact = _call(Store.compact, compaction.compact)
     fork = _call(Store.fork, mutations.fork)
     acquire = _call(Store.acquire, turns.acquire)
     renew = _call(Store.renew, turns.renew)
@@ -116,15 +118,22 @@ class Client:
     cancel_input = _call(Store.cancel_input, turns.cancel_input)
     claim_inputs = _call(Store.claim_inputs, turns.claim_inputs)
     get = _call(Store.get, reads.get)
-    conversations = _call(Store.conversations, reads.conversations)
-    list_changes = _call(Store.list_changes, reads.list_changes)
+    conversations = _call(Store.conversations, finding.conversations)
+    list_changes = _call(Store.list_changes, finding.list_changes)
+    usage = _call(Store.usage, finding.usage)
+    search = _call(Store.search, finding.search)
     messages = _call(Store.messages, reads.messages)
+    context = _call(Store.context, reads.context)
     message = _call(Store.message, reads.message)
     inputs = _call(Store.inputs, reads.inputs)
     changes = _call(Store.changes, reads.changes)
     generations = _call(Store.generations, reads.generations)
-    leases = _call(Store.leases, reads.leases)
+    leases = _call(Store.leases, finding.leases)
     check_ready = _call(Store.check_ready, reads.check_ready)
+
+    def undo(self, id: str, backup: str | None = None, **options: Any) -> Answer[Undone]:
+        """See `Store.undo`."""
+        return run(self, undo(id, backup, **options))
 
     def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> ClientEvents[Changes]:
         """Follow a conversation, see `Store.events`; a connection that breaks is made again, and nothing is missed."""

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from sessionstore.errors import UnexpectedAnswer
+from sessionstore.errors import InvalidInput, UnexpectedAnswer
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -60,6 +60,17 @@ def moment(text: Any) -> int:
         return (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
     except (ValueError, TypeError):
         raise UnexpectedAnswer(reason="a time in it is none") from None
+
+
+def time_of(milliseconds: int | None) -> str | None:
+    """A time as it is sent. Raises `InvalidInput` for one that no calendar has."""
+    if milliseconds is None:
+        return None
+    try:
+        time = EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise InvalidInput(reason="There is no such time") from None
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds(text: str | None) -> int:

@@ -263,6 +263,8 @@ def fork(
     *,
     through_position: int | None = None,
     before_user_message: int | None = None,
+    through_message: str | None = None,
+    before_message: str | None = None,
     title: str | None = None,
     settled: bool = False,
     token: str | None = None,
@@ -270,11 +272,11 @@ def fork(
     if_match: IfMatch | None = None,
 ) -> Steps[Answer[Conversation]]:
     """See `Store.fork`."""
-    order = forking.order(limits, new, through_position, before_user_message, title, settled=settled)
+    point = forking.point(limits, through_position, before_user_message, through_message, before_message)
+    order = forking.order(limits, new, point, title, settled=settled)
     orders.call(limits, id, token, incarnation, if_match)
-    exchange = Exchange(
-        "POST", address(id, "fork"), headers=claims(token, incarnation, if_match), body=given(msgspec.structs.asdict(order))
-    )
+    body = {"id": order.id, "title": order.title, "settled": order.settled, **point._asdict()}
+    exchange = Exchange("POST", address(id, "fork"), headers=claims(token, incarnation, if_match), body=given(body))
     try:
         reply = yield exchange
     except ConversationExists as exists:

@@ -1,33 +1,32 @@
 """The calls that only read, as requests."""
 
-from sessionstore.client.exchange import CONVERSATIONS, Exchange, Steps, address, claims
+from sessionstore.client.exchange import Exchange, Steps, address, claims
 from sessionstore.client.wire import (
     ChangesSent,
+    ContextSent,
     ConversationSent,
     InputsSent,
-    LeasesSent,
-    ListSent,
     MessageSent,
     PageSent,
     ReadySent,
     TurnsSent,
 )
-from sessionstore.cursors import ChangesCursor, ConversationsCursor, InputsCursor, TurnsCursor, decode_cursor, encode_cursor
-from sessionstore.errors import InvalidInput
+from sessionstore.contexts import Budget, Count, fit_again
+from sessionstore.cursors import ChangesCursor, InputsCursor, MessagesCursor, TurnsCursor, decode_cursor, encode_cursor
 from sessionstore.limits import Limits
 from sessionstore.model import (
     Changes,
+    Context,
     Conversation,
-    ConversationPage,
     Engine,
     Input,
-    ListChanges,
     Message,
     Order,
     Page,
     Place,
     Tag,
     Turn,
+    View,
 )
 
 
@@ -37,37 +36,6 @@ def get(limits: Limits, id: str, *, incarnation: int | None = None) -> Steps[Con
     return reply.read(ConversationSent).value()
 
 
-def conversations(
-    limits: Limits,
-    *,
-    generating: bool | None = None,
-    parent_id: str | None = None,
-    containing: str | None = None,
-    before: int | None = None,
-    limit: int | None = None,
-) -> Steps[ConversationPage]:
-    """See `Store.conversations`."""
-    limits.number(before, "$.before")
-    limits.page_size(limit)
-    if parent_id is not None:
-        limits.id(parent_id, "$.parent_id")
-    limits.title(containing, "$.q")
-    cursor = None if before is None else encode_cursor(ConversationsCursor(before, before))
-    query = {"generating": generating, "parent_id": parent_id, "q": containing, "cursor": cursor, "limit": limit}
-    page = (yield Exchange("GET", CONVERSATIONS, query=query)).read(ListSent)
-    following = None if page.next_cursor is None else decode_cursor(page.next_cursor, ConversationsCursor).before
-    items = [conversation.value() for conversation in page.data]
-    return ConversationPage(items=items, next=following, change=page.change)
-
-
-def list_changes(limits: Limits, since: int | None = None, *, limit: int | None = None) -> Steps[ListChanges]:
-    """See `Store.list_changes`."""
-    limits.number(since, "$.since")
-    limits.page_size(limit)
-    known = AHEAD if since is None else since
-    return (yield Exchange("GET", CONVERSATIONS, query={"since_change": known, "limit": limit})).read(ListSent).changes()
-
-
 def messages(
     limits: Limits,
     id: str,
@@ -75,20 +43,39 @@ def messages(
     after: int | None = None,
     before: int | None = None,
     order: Order = "asc",
+    view: View = "full",
     limit: int | None = None,
     incarnation: int | None = None,
 ) -> Steps[Page[Message]]:
     """See `Store.messages`."""
     path = address(limits.id(id), "messages")
-    if order not in ("asc", "desc"):
-        raise InvalidInput(reason="Expected asc or desc", path="$.order")
+    limits.one_of(order, ("asc", "desc"), "$.order")
+    limits.one_of(view, ("full", "context"), "$.view")
     limits.number(after, "$.after", least=-1)
     limits.number(before, "$.before")
     limits.page_size(limit)
-    query = {"after": after, "before": before, "order": order, "limit": limit}
+    query = {"after": after, "before": before, "order": order, "view": view, "limit": limit}
     page = (yield Exchange("GET", path, headers=claims(incarnation=incarnation), query=query)).read(PageSent)
-    items = [message.value() for message in page.data]
-    return Page(items=items, next=None if page.next_cursor is None else items[-1].position)
+    following = None if page.next_cursor is None else decode_cursor(page.next_cursor, MessagesCursor).position
+    return Page(items=[message.value() for message in page.data], next=following)
+
+
+def context(
+    limits: Limits,
+    id: str,
+    *,
+    max_messages: int | None = None,
+    max_tokens: int | None = None,
+    count: Count | None = None,
+    incarnation: int | None = None,
+) -> Steps[Context]:
+    """See `Store.context`. What `count` counts is counted here, of the newest 1,000 messages."""
+    path = address(limits.id(id), "messages")
+    most = limits.page if max_messages is None else limits.page_size(max_messages, "$.max_messages")
+    limits.number(max_tokens, "$.max_tokens", least=1)
+    query = {"view": "context", "max_messages": most, "max_tokens": None if count else max_tokens}
+    sent = (yield Exchange("GET", path, headers=claims(incarnation=incarnation), query=query)).read(ContextSent).value()
+    return sent if count is None else fit_again(sent, Budget(most, max_tokens, count))
 
 
 def message(limits: Limits, id: str, message_id: str, *, incarnation: int | None = None) -> Steps[Message]:
@@ -151,16 +138,7 @@ def generations(
     return Page(items=items, next=None if page.next_cursor is None else items[-1].number)
 
 
-def leases(_: Limits) -> Steps[list[Conversation]]:
-    """See `Store.leases`."""
-    return [conversation.value() for conversation in (yield Exchange("GET", "/v1/leases")).read(LeasesSent).data]
-
-
 def check_ready(_: Limits) -> Steps[Engine]:
     """See `Store.check_ready`."""
     ready = (yield Exchange("GET", "/readyz")).read(ReadySent)
     return Engine(name=ready.engine, fault=ready.engine_fault)
-
-
-# A change that no store has reached: the whole list is the answer.
-AHEAD = 2**62

@@ -7,8 +7,8 @@ from msgspec import Raw
 
 from sessionstore import model
 from sessionstore.client.decoding import moment, text_in, text_of
-from sessionstore.cursors import ChangesCursor, decode_cursor
-from sessionstore.model import Lease, Mode, Outcome, Place, Status, Tag
+from sessionstore.cursors import ChangesCursor, MovedCursor, decode_cursor
+from sessionstore.model import Lease, ListPlace, Mode, Outcome, Place, Status, Tag
 
 T = TypeVar("T")
 
@@ -195,6 +195,12 @@ class RenewedSent(ViewSent):
     ttl_ms: int
 
 
+class CompactedSent(ViewSent):
+    """A conversation, and the summary with which its context begins."""
+
+    summary: MessageSent
+
+
 class TruncatedSent(ViewSent):
     """A conversation, and how many messages went."""
 
@@ -240,12 +246,13 @@ class ListSent(msgspec.Struct):
     def changes(self) -> model.ListChanges:
         """The library's word for what has changed."""
         conversations = [conversation.value() for conversation in self.data]
+        cursor = None if self.next_cursor is None else decode_cursor(self.next_cursor, MovedCursor)
         return model.ListChanges(
             conversations=conversations,
             deleted=self.deleted,
             change=self.change,
             reset=self.reset,
-            more=self.next_cursor is not None,
+            next=None if cursor is None else ListPlace(cursor.change, cursor.whole),
         )
 
 
@@ -259,6 +266,47 @@ class PageSent(msgspec.Struct):
     """A page of messages."""
 
     data: list[MessageSent]
+    next_cursor: str | None
+
+
+class ContextSent(PageSent):
+    """What a model is to be shown."""
+
+    cut: bool
+    state: str
+    tokens: int | None = None
+
+    def value(self) -> model.Context:
+        """The library's word for it."""
+        messages, tag = [message.value() for message in self.data], Tag.parse(self.state) or Tag(0, 0)
+        return model.Context(messages=messages, tokens=self.tokens, cut=self.cut, tag=tag)
+
+
+class FoundSent(msgspec.Struct):
+    """A message that was found."""
+
+    conversation_id: str
+    message: MessageSent
+    snippet: str
+    marks: list[tuple[int, int]]
+
+    def value(self) -> model.Found:
+        """The library's word for it."""
+        message = self.message.value()
+        return model.Found(conversation_id=self.conversation_id, message=message, snippet=self.snippet, marks=self.marks)
+
+
+class FoundPageSent(msgspec.Struct):
+    """A page of messages that were found."""
+
+    data: list[FoundSent]
+    next_cursor: str | None
+
+
+class UsagePageSent(msgspec.Struct):
+    """A page of what was used."""
+
+    data: list[model.Usage]
     next_cursor: str | None
 
 

@@ -121,7 +121,21 @@ def test_impossible_queries_of_the_list_are_refused(client: TestClient, query: s
     problem(client.get(f"{C}?{query}"), 422, "invalid")
 
 
-@pytest.mark.parametrize("query", ["after=-2", "before=-1", "after=x", "order=up", "after=" + "9" * 30, "view=full"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "after=-2",
+        "before=-1",
+        "after=x",
+        "order=up",
+        "after=" + "9" * 30,
+        "view=half",
+        "max_messages=1",
+        "view=context&max_messages=0",
+        "view=context&max_tokens=x",
+        "view=context&max_messages=1&order=asc&limit=1",
+    ],
+)
 def test_impossible_queries_of_the_transcript_are_refused(client: TestClient, query: str) -> None:
     problem(client.get(f"{M}?{query}"), 422, "invalid")
 

@@ -103,6 +103,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "label_conversation": {"title": "no"},
     "truncate_conversation": {"after_position": -1, "through_position": 99},
     "fork_conversation": {"id": "fork"},
+    "compact_conversation": {"through_position": 0, "seen_version": 1, "summary": {"role": "user", "content": "in short"}},
     "append_messages": {"messages": [message("no")]},
     "put_message": message("no"),
     "label_message": {"metadata": {"no": 1}},

@@ -132,6 +132,7 @@ PATHS: dict[str, tuple[str, str]] = {
     "message": ("GET", "/{id}/messages/{message_id}"),
     "delete_message": ("DELETE", "/{id}/messages/{message_id}"),
     "truncate": ("POST", "/{id}/truncate"),
+    "compact": ("POST", "/{id}/compact"),
     "fork": ("POST", "/{id}/fork"),
     "acquire": ("POST", "/{id}/lease"),
     "renew": ("PATCH", "/{id}/lease"),

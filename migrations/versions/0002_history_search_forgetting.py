@@ -1,0 +1,85 @@
+"""What history needs: indexes for lists, summaries and usage, the search index, and what was pruned; views of what was used."""
+
+import sqlalchemy as sa
+from alembic import op
+
+# As long as nothing is released; the first release puts its words here.
+from sessionstore.fulltext import INDEX, indexed
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.drop_index("ix_conversations_list", "conversations")
+    op.drop_index("ix_conversations_parent_pk", "conversations")
+    living = "deleted_at IS NULL"
+    partial_index("ix_conversations_list", "conversations", ["owner", "change", "parent_pk", "updated_at"], living)
+    partial_index("ix_conversations_created", "conversations", ["owner", "pk"], living)
+    partial_index("ix_conversations_children", "conversations", ["parent_pk", "change"], "parent_pk IS NOT NULL")
+    partial_index("ix_conversations_title", "conversations", ["owner", "title"], f"{living} AND title IS NOT NULL")
+    partial_index("ix_messages_summaries", "messages", ["conversation_pk", "position"], "summary_through IS NOT NULL")
+    partial_index("ix_generations_used", "generations", ["ended_at"], "usage IS NOT NULL")
+    create_pruned()
+    create_search()
+    op.execute(f"CREATE VIEW v_usage AS {USAGE}")
+
+
+def downgrade() -> None:
+    op.execute("DROP VIEW v_usage")
+    for name in reversed(INDEX):
+        op.execute(f"DROP {name}")
+    for table in ("search_pending", "pruned"):
+        op.drop_table(table)
+    op.drop_index("ix_generations_used", "generations")
+    op.drop_index("ix_messages_summaries", "messages")
+    for name in ("title", "children", "created", "list"):
+        op.drop_index(f"ix_conversations_{name}", "conversations")
+    partial_index("ix_conversations_parent_pk", "conversations", ["parent_pk"], "parent_pk IS NOT NULL")
+    partial_index("ix_conversations_list", "conversations", ["owner", "change"], "deleted_at IS NULL")
+
+
+def create_pruned() -> None:
+    op.create_table(
+        "pruned",
+        sa.Column("owner", sa.Text(), nullable=False),
+        sa.Column("change", sa.Integer(), nullable=False),
+        sa.PrimaryKeyConstraint("owner", name="pk_pruned"),
+        sqlite_strict=True,
+    )
+
+
+def create_search() -> None:
+    op.create_table(
+        "search_pending",
+        sa.Column("message_pk", sa.Integer(), nullable=False),
+        sa.Column("conversation_pk", sa.Integer(), nullable=False),
+        sa.Column("said", sa.Text()),
+        sa.PrimaryKeyConstraint("message_pk", name="pk_search_pending"),
+        sqlite_strict=True,
+    )
+    for statement in INDEX.values():
+        op.execute(sa.text(statement.replace(":", r"\:")))
+    # What is there already is indexed like what is new: in small pieces, later.
+    op.execute(
+        "INSERT INTO search_pending (message_pk, conversation_pk) "
+        f"SELECT messages.pk, messages.conversation_pk FROM messages WHERE {indexed('messages')}"
+    )
+
+
+def partial_index(name: str, table: str, columns: list[str], where: str) -> None:
+    op.create_index(name, table, columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+
+
+def used(name: str) -> str:
+    number = f"json_type(g.usage, '$.{name}') IN ('integer', 'real')"
+    return f"CASE WHEN {number} THEN json_extract(g.usage, '$.{name}') END AS {name}"
+
+
+NAMES = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost")
+USAGE = f"""
+    SELECT c.owner, c.id AS conversation_id, c.pk AS incarnation, g.number AS generation, g.holder, g.outcome,
+           strftime('%Y-%m-%d', g.ended_at / 1000.0, 'unixepoch') AS day, {", ".join(map(used, NAMES))}, g.usage
+    FROM generations g JOIN conversations c ON c.pk = g.conversation_pk WHERE g.usage IS NOT NULL ORDER BY g.number"""

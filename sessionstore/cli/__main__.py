@@ -1,0 +1,5 @@
+"""`python -m sessionstore.cli`."""
+
+from sessionstore.cli import main
+
+main()

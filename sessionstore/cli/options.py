@@ -1,0 +1,63 @@
+"""What many commands take: which database, and whether to print JSON."""
+
+import dataclasses
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sessionstore.dialect import path_of
+from sessionstore.errors import InvalidInput
+from sessionstore.settings import Settings
+from sessionstore.store import Store
+
+database_option = click.option(
+    "--database", metavar="URL", help="sqlite:///path/to/file.db (SESSIONSTORE_DATABASE_URL, or a file in your data directory)."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line.")
+
+
+def settings_of(database: str | None, **given: Any) -> Settings:
+    """The environment's settings, with what was said on the command line instead where something was."""
+    try:
+        settings = Settings.from_environment()
+    except InvalidInput as error:
+        raise click.UsageError(str(error)) from error
+    said = {name: value for name, value in {"database_url": database, **given}.items() if value is not None}
+    return dataclasses.replace(settings, **said)
+
+
+def file_of(settings: Settings) -> Path:
+    """Where the database is."""
+    return path_of(settings.database_url)
+
+
+@contextmanager
+def opened(database: str | None) -> Iterator[Store]:
+    """The store of that database."""
+    settings = settings_of(database)
+    with Store.open(settings.database_url, **settings.store_options()) as store:
+        yield store
+
+
+class Age(click.ParamType[int]):
+    """A time like 90d, 12h, 30m or 45s, in milliseconds."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The milliseconds."""
+        if isinstance(value, int):
+            return value
+        found = _AGE.fullmatch(value)
+        if found is None:
+            self.fail(f"{value!r} is no age; 90d, 12h, 30m and 45s are", param, ctx)
+        return int(found[1]) * _UNITS[found[2]]
+
+
+_AGE = re.compile("([0-9]{1,9})([smhd])")
+_UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+AGE = Age()

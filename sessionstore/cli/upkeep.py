@@ -1,0 +1,205 @@
+"""Commands that change something."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import click
+
+from sessionstore import migrate as migrations
+from sessionstore.cli.group import EX_TEMPFAIL, main
+from sessionstore.cli.options import AGE, database_option, file_of, json_option, opened, settings_of
+from sessionstore.cli.printing import plain, show_one
+from sessionstore.database import Database
+from sessionstore.errors import SchemaBehind
+from sessionstore.exporting import Format
+from sessionstore.model import Pruned
+from sessionstore.settings import Settings
+
+
+@main.command()
+@database_option
+@json_option
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def migrate(database: str | None, *, as_json: bool, dry_run: bool) -> None:
+    """Bring the database to the newest schema, creating it if there is none.
+
+    \b
+    Example: sessionstore migrate --database sqlite:///conversations.db
+    """
+    settings = settings_of(database)
+    before = _revision(settings)
+    if not dry_run:
+        migrations.upgrade(settings.database_url)
+    done = {"file": str(file_of(settings)), "from": before, "to": migrations.HEAD, "dry_run": dry_run}
+    verb = "would go" if dry_run else "went"
+    show_one(done, f"{done['file']} {verb} from {before or 'nothing'} to {done['to']}", as_json=as_json)
+
+
+@main.command()
+@database_option
+@json_option
+@click.option("--after", "after_position", type=click.IntRange(min=-1), help="Take back what stands after this position.")
+@click.option("--backup", metavar="ID", help="The id of the fork that keeps everything; one is made otherwise.")
+@click.argument("id")
+def undo(database: str | None, *, as_json: bool, after_position: int | None, backup: str | None, id: str) -> None:
+    """Take back the last thing that a person said in conversation ID, and all after it. A fork keeps everything.
+
+    \b
+    Example: sessionstore undo garden
+    """
+    with opened(database) as store:
+        done = store.undo(id, backup, after_position=after_position).value
+        words = f"{done.removed} messages taken back; {done.backup.id} has them all"
+        show_one({"id": id, "removed": done.removed, "backup": done.backup.id}, words, as_json=as_json)
+
+
+@main.command()
+@database_option
+@json_option
+@click.option("--older-than", type=AGE, metavar="AGE", help="Conversations that have not changed for so long, like 90d or 12h.")
+@click.option("--keep", type=click.IntRange(min=0), help="All conversations but so many that changed last.")
+@click.option("--messages-older-than", type=AGE, metavar="AGE", help="Older messages of the conversations that stay.")
+@click.option("--keep-messages", type=click.IntRange(min=1), help="All but the newest so many messages of each.")
+@click.option(
+    "--tombstones-older-than", type=AGE, metavar="AGE", default="30d", show_default=True, help="What is left of deleted ones."
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be forgotten, and forget nothing.")
+def prune(
+    database: str | None,
+    *,
+    as_json: bool,
+    older_than: int | None,
+    keep: int | None,
+    messages_older_than: int | None,
+    keep_messages: int | None,
+    tombstones_older_than: int,
+    dry_run: bool,
+) -> None:
+    """Forget what is old, or too much. What is being generated is left alone; others can write meanwhile.
+
+    \b
+    Example: sessionstore prune --older-than 90d --dry-run
+             sessionstore prune --older-than 90d && sessionstore purge
+    """
+    wanted: dict[str, Any] = {
+        "older_than_ms": older_than,
+        "keep": keep,
+        "messages_older_than_ms": messages_older_than,
+        "keep_messages": keep_messages,
+        "tombstones_older_than_ms": tombstones_older_than,
+    }
+    with opened(database) as store:
+        planned = store.prune(**wanted, dry_run=True)
+        with _bar("Forgetting", shown=not dry_run) as advance:
+            total = _pieces(planned)
+            done = planned if dry_run else store.prune(**wanted, progress=lambda done: advance(_pieces(done), total))
+    verb = "would be forgotten" if dry_run else f"forgotten, {done.skipped} left alone"
+    words = f"{done.conversations} conversations, {done.messages} messages, {done.tombstones} tombstones {verb}"
+    show_one({**plain(done), "dry_run": dry_run}, words, as_json=as_json)
+
+
+@main.command()
+@database_option
+@json_option
+def purge(database: str | None, *, as_json: bool) -> None:
+    """Make sure that deleted text is in neither file, log nor index any more. Exit code 75 while somebody still reads it.
+
+    \b
+    Example: sessionstore purge
+    """
+    with opened(database) as store:
+        purged = store.purge()
+    words = "nothing that was deleted is left" if purged else "somebody is reading: try again later"
+    show_one({"purged": purged}, words, as_json=as_json)
+    if not purged:
+        raise click.exceptions.Exit(EX_TEMPFAIL)
+
+
+@main.command()
+@database_option
+@json_option
+@click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
+@click.option(
+    "--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="A new file, for its owner only; or stdout."
+)
+@click.argument("ids", nargs=-1, metavar="[ID]…")
+def export(database: str | None, *, as_json: bool, form: Format, output: Path | None, ids: tuple[str, ...]) -> None:
+    """Write conversations out: those named, or all; as JSON Lines for `import`, or as Markdown to read.
+
+    \b
+    Example: sessionstore export -o conversations.jsonl
+             sessionstore export --format markdown garden
+    """
+    with opened(database) as store, _written(output) as file, _bar("Exporting", shown=output is not None) as advance:
+        done = store.export(file, ids or None, format=form, progress=lambda done: advance(done.conversations, done.total))
+    if output is not None:
+        words = f"{done.conversations} conversations, {done.messages} messages written to {output}"
+        show_one({**plain(done), "file": str(output)}, words, as_json=as_json)
+
+
+@main.command(name="import")
+@database_option
+@json_option
+@click.option("--skip-existing", is_flag=True, help="Leave out conversations whose id is taken, instead of stopping there.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def import_(database: str | None, *, as_json: bool, skip_existing: bool, file: Path) -> None:
+    """Bring conversations in that `export` has written as JSON Lines. Each comes whole, as it was, or not at all.
+
+    \b
+    Example: sessionstore import conversations.jsonl
+    """
+    size = file.stat().st_size
+    with opened(database) as store, file.open("rb") as lines, _bar("Importing", shown=True) as advance:
+        done = store.import_(lines, skip_existing=skip_existing, progress=lambda done: advance(done.bytes, size))
+    words = f"{done.conversations} conversations, {done.messages} messages imported, {done.skipped} left out"
+    show_one(plain(done), words, as_json=as_json)
+
+
+def _pieces(done: Pruned) -> int:
+    return done.conversations + done.messages + done.tombstones
+
+
+@contextmanager
+def _written(output: Path | None) -> Iterator[BinaryIO]:
+    """Where to write: a file that was not there, readable by its owner only, or stdout."""
+    if output is None:
+        yield sys.stdout.buffer
+        return
+    try:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise click.ClickException(f"{output} cannot be made: {error.strerror}") from error
+    with os.fdopen(descriptor, "wb") as file:
+        yield file
+
+
+@contextmanager
+def _bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, where somebody sees it; it is told how much is done so far, and of how much."""
+    if not shown or not sys.stderr.isatty():
+        yield lambda _so_far, _of: None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def advance(so_far: int, of: int) -> None:
+            bar.length = max(1, of)
+            bar.update(min(so_far, of) - bar.pos)
+
+        yield advance
+
+
+def _revision(settings: Settings) -> str | None:
+    if not file_of(settings).exists():
+        return None
+    database = Database(settings.database_url)
+    try:
+        migrations.verify(database)
+    except SchemaBehind:
+        return migrations.current(database)
+    finally:
+        database.close()
+    return migrations.HEAD

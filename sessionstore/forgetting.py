@@ -1,0 +1,267 @@
+"""Forgetting: what is older, or more, than is wanted goes, piece by piece, and others come between the pieces.
+
+No piece holds the write lock for longer than some milliseconds. A conversation is gone at once, for everybody, and its messages
+are erased after that; who dies in between leaves messages of a tombstone, which nobody sees and the next one erases.
+"""
+
+import time
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from sessionstore import bulk, burial, fulltext, orders, queries
+from sessionstore.contexts import Cutter
+from sessionstore.conversation import GuardedConversation
+from sessionstore.database import Database
+from sessionstore.door import Door
+from sessionstore.errors import ConversationDeleted, ConversationNotFound, Generating, PreconditionFailed
+from sessionstore.items import Lane
+from sessionstore.limits import Limits
+from sessionstore.model import Message, Pruned
+from sessionstore.transaction import Transaction
+
+DAY_MS = 86_400_000
+ALL = 2**62
+TOMBSTONES_MS = 30 * DAY_MS
+# Messages without a conversation that lives, and are no import that goes on, after this time.
+ABANDONED_MS = 3_600_000
+PIECE_SECONDS = 0.005
+PIECE_MESSAGES = 8
+PIECE_POSITIONS = 200
+LOOK_BEHIND = 100
+OTHERWISE_ENGAGED = (Generating, ConversationDeleted, ConversationNotFound, PreconditionFailed)
+
+
+class Retention(NamedTuple):
+    """What is kept; None is everything. Ages are milliseconds."""
+
+    older_than_ms: int | None = None
+    keep: int | None = None
+    messages_older_than_ms: int | None = None
+    keep_messages: int | None = None
+    tombstones_older_than_ms: int | None = TOMBSTONES_MS
+
+    def check(self, limits: Limits) -> None:
+        """Raise `InvalidInput` for what is no age and no number."""
+        for name, value in self._asdict().items():
+            limits.number(value, f"$.{name}", least=1 if name == "keep_messages" else 0)
+
+
+class Forgetting:
+    """One run over the conversations of one owner."""
+
+    def __init__(self, database: Database, door: Door, now: int, limits: Limits) -> None:
+        self._database, self._door, self._now, self._limits = database, door, now, limits
+
+    def would_prune(self, retention: Retention) -> Pruned:
+        """What a run would do now, besides what it finds leased. Changes nothing."""
+        families = list(self._families(retention))
+        spared = {family.pk for family in families}
+        cuts = [cut for cut in self._cuts(retention) if cut.root_pk not in spared]
+        tombstones = len(self._tombstones(retention))
+        return Pruned(
+            conversations=sum(family.members for family in families),
+            messages=sum(family.messages for family in families) + sum(cut.messages for cut in cuts),
+            tombstones=tombstones,
+        )
+
+    def prune(self, retention: Retention) -> Iterator[Pruned]:
+        """Forget, and tell after each piece what it was."""
+        yield from self._erase(self._abandoned())
+        for family in list(self._families(retention)):
+            yield from self._bury(family)
+        for cut in list(self._cuts(retention)):
+            yield from self._shorten(cut)
+        self.catch_up()
+        yield from self._forget_tombstones(retention)
+
+    def erase_abandoned(self) -> None:
+        """Erase what those have left behind who died while they erased."""
+        for _ in self._erase(self._abandoned()):
+            pass
+
+    def catch_up(self) -> None:
+        """Let the search index forget what was removed, and learn what was added."""
+        while self._database.write(partial(Transaction.use, action=fulltext.catch_up), Lane.ALONE):
+            pass
+
+    def merge(self) -> None:
+        """Rewrite the search index without the words that were removed from it."""
+        more, begin = True, True
+        while more:
+            piece = partial(fulltext.merge, begin=begin)
+            more = self._database.write(partial(Transaction.use, action=piece), Lane.ALONE)
+            begin = False
+
+    # Conversations -------------------------------------------------------------------------------------------------------
+
+    def _families(self, retention: Retention) -> Iterator["Family"]:
+        """Conversations with all that came from them, of which every one is old, or which are too many, the oldest first."""
+        if (retention.older_than_ms, retention.keep) == (None, None):
+            return
+        old = -1 if retention.older_than_ms is None else self._now - retention.older_than_ms
+        keep = ALL if retention.keep is None else retention.keep
+        asked = {"owner": self._door.owner, "old": old, "keep": keep}
+        rows = self._database.read(lambda transaction: transaction.rows(bulk.FAMILIES, **asked))
+        yield from (Family(*row) for row in rows)
+
+    def _bury(self, family: "Family") -> Iterator[Pruned]:
+        """Delete a family that nobody holds, if nothing has happened to it since it was looked at."""
+
+        def change(conversation: GuardedConversation) -> list[int]:
+            members = conversation.transaction.rows(bulk.FAMILY, pk=family.pk)
+            if max(change for _, change in members) != family.newest:
+                raise PreconditionFailed(version=conversation.row.version)
+            burial.bury(conversation, "cascade", force=False, erase=False)
+            return [pk for pk, _ in members]
+
+        call = orders.call(self._limits, family.id, None, family.pk, lane=Lane.ALONE)
+        try:
+            buried = self._door.guarded(call, change).value
+        except OTHERWISE_ENGAGED:
+            yield Pruned(skipped=1)
+            return
+        yield Pruned(conversations=len(buried))
+        yield from self._erase(buried)
+
+    def _abandoned(self) -> list[int]:
+        asked = {"owner": self._door.owner, "until": self._now - ABANDONED_MS}
+        rows = self._database.read(lambda transaction: transaction.rows(bulk.ABANDONED, **asked))
+        return [pk for (pk,) in rows]
+
+    def _erase(self, pks: list[int]) -> Iterator[Pruned]:
+        for pk in pks:
+            for erased in erase(self._database, pk):
+                yield Pruned(messages=erased)
+
+    # Messages ------------------------------------------------------------------------------------------------------------
+
+    def _cuts(self, retention: Retention) -> Iterator["Cut"]:
+        """Where the beginnings of conversations end that are too long, or too old."""
+        if (retention.messages_older_than_ms, retention.keep_messages) == (None, None):
+            return
+        old = -1 if retention.messages_older_than_ms is None else self._now - retention.messages_older_than_ms
+        keep = ALL if retention.keep_messages is None else retention.keep_messages
+        asked = {"owner": self._door.owner, "old": old, "keep": keep}
+        for row in self._database.read(lambda transaction: transaction.rows(bulk.LONG_OR_OLD, **asked)):
+            cut = self._database.read(partial(_cut, row=row, old=old, keep=keep))
+            if cut is not None:
+                yield cut
+
+    def _shorten(self, cut: "Cut") -> Iterator[Pruned]:
+        """Delete the beginning piece by piece. Summaries stay: they say what was there."""
+        for after in range(cut.first - 1, cut.last, PIECE_POSITIONS):
+            through = min(after + PIECE_POSITIONS, cut.last)
+            call = orders.call(self._limits, cut.id, None, cut.pk, lane=Lane.ALONE)
+            piece = partial(GuardedConversation.forget, after_position=after, through_position=through)
+            try:
+                forgotten = self._door.guarded(call, piece).value
+            except OTHERWISE_ENGAGED:
+                yield Pruned(skipped=1)
+                return
+            yield Pruned(messages=forgotten)
+
+    # Tombstones ----------------------------------------------------------------------------------------------------------
+
+    def _tombstones(self, retention: Retention) -> list[int]:
+        if retention.tombstones_older_than_ms is None:
+            return []
+        asked = {"owner": self._door.owner, "until": self._now - retention.tombstones_older_than_ms}
+        return [pk for (pk,) in self._database.read(lambda transaction: transaction.rows(bulk.OLD_TOMBSTONES, **asked))]
+
+    def _forget_tombstones(self, retention: Retention) -> Iterator[Pruned]:
+        waiting = self._tombstones(retention)
+        while waiting:
+            forgotten, waiting = self._database.write(partial(_forget_some, waiting=waiting), Lane.ALONE)
+            yield Pruned(tombstones=forgotten)
+
+
+class Family(NamedTuple):
+    """A root with all that came from it: its newest change, how many there are, and how many messages they have."""
+
+    pk: int
+    id: str
+    newest: int
+    members: int
+    messages: int
+
+
+class Cut(NamedTuple):
+    """The beginning of a conversation that is to go: its first and last position, and how many messages that is."""
+
+    pk: int
+    id: str
+    root_pk: int
+    first: int
+    last: int
+    messages: int
+
+
+def erase(database: Database, pk: int) -> Iterator[int]:
+    """Erase the messages of a tombstone, and tell after each piece how many they were."""
+    while erased := database.write(lambda transaction: _erase_piece(transaction, pk), Lane.ALONE):
+        yield erased
+
+
+def _erase_piece(transaction: Transaction, pk: int) -> int:
+    end, erased = time.monotonic() + PIECE_SECONDS, 0
+    if transaction.row(bulk.IS_TOMBSTONE, pk=pk) is None:
+        return 0
+    while piece := transaction.run(bulk.ERASE_MESSAGES, pk=pk, count=PIECE_MESSAGES):
+        erased += piece
+        if time.monotonic() > end:
+            break
+    return erased
+
+
+def _forget_some(transaction: Transaction, waiting: list[int]) -> tuple[int, list[int]]:
+    """Forget tombstones as long as a piece takes. Answers how many, and which still wait."""
+    end, forgotten = time.monotonic() + PIECE_SECONDS, 0
+    for index, pk in enumerate(waiting):
+        if index and time.monotonic() > end:
+            return forgotten, waiting[index:]
+        forgotten += _forget_tombstone(transaction, pk)
+    return forgotten, []
+
+
+def _forget_tombstone(transaction: Transaction, pk: int) -> int:
+    """Delete a tombstone with its turns; what the feed of the list cannot tell any more is noted."""
+    row = transaction.row(bulk.IS_TOMBSTONE, pk=pk)
+    if row is None or transaction.row(bulk.HAS_TRACES, pk=pk) is not None:
+        return 0
+    owner, change = row[1], row[2]
+    transaction.run(bulk.NOTE_PRUNED, owner=owner, change=change)
+    transaction.run(bulk.FORGET_PARENT, pk=pk)
+    transaction.run(bulk.FORGET_LOG, pk=pk)
+    return transaction.run(bulk.FORGET_CONVERSATION, pk=pk)
+
+
+def _cut(transaction: Transaction, row: tuple[int, str, int | None], old: int, keep: int) -> Cut | None:
+    """The beginning that is to go: whole turns, so that what is left begins with one."""
+    pk, conversation_id, parent_pk = row
+    first = transaction.row(bulk.FIRST_POSITION, pk=pk)
+    kept = transaction.row(bulk.NTH_NEWEST, pk=pk, skipped=keep - 1)
+    young = transaction.row(bulk.FIRST_YOUNG, pk=pk, old=old)
+    end = transaction.row(bulk.LAST_POSITION, pk=pk)
+    if first is None:
+        return None
+    wanted = max(-1 if kept is None else kept[0], young[0] if young is not None else end[0] + 1)
+    last = _border(transaction, pk, wanted) - 1
+    count = transaction.row(bulk.COUNT_THROUGH, pk=pk, through=last)[0]
+    return Cut(pk, conversation_id, parent_pk or pk, first[0], last, count) if count else None
+
+
+def _border(transaction: Transaction, pk: int, wanted: int) -> int:
+    """The last position up to there at which a turn begins; behind the last message there is one as well."""
+    statement = queries.list_messages(descending=True, summaries=False)
+    cutter, younger, before = Cutter(), wanted + LOOK_BEHIND, wanted + LOOK_BEHIND
+    behind = transaction.rows(statement, pk=pk, after=wanted - 1, before=ALL, count=1)
+    if not behind:
+        return wanted
+    while rows := transaction.rows(statement, pk=pk, after=-1, before=before, count=LOOK_BEHIND):
+        for message in (Message(*row) for row in rows):
+            if cutter.may_cut_after(message) and younger <= wanted:
+                return younger
+            younger = message.position or 0
+        before = younger
+    return 0

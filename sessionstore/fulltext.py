@@ -1,0 +1,178 @@
+"""The search index: SQLite's FTS5 over the text in messages. With `dialect` the only file that knows which database it is.
+
+To index a message inside its own transaction would double what a commit costs. So triggers only note, in `search_pending`,
+which messages the index is out of date about and what it still says of them; `catch_up` works that off in small pieces after
+other commits, and a search looks through what is still noted by itself (`search`), so that it sees all that is committed.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+PIECE_ROWS = 256
+PIECE_CHARACTERS = 256 * 1024
+LONGEST_CONTENT = 256 * 1024
+LONGEST_TEXT = 64 * 1024
+SNIPPET_WORDS = 24
+MERGED_PAGES = 200
+TOKENIZER = "unicode61 remove_diacritics 2"
+COLUMNS = f"scope, text, tokenize = '{TOKENIZER}'"
+EXTERNAL = "content = 'search_texts', content_rowid = 'message_pk'"
+MARKS = "\x02", "\x03"
+
+# Words that a program put there for programs.
+_UNSAID = "'type', 'id', 'role', 'data', 'signature', 'tool_call_id', 'tool_use_id', 'call_id'"
+
+
+def text_of(content: str) -> str:
+    """The SQL of what is said in a JSON text: its strings, one a line."""
+    return (
+        f"(SELECT substr(group_concat(atom, char(10)), 1, {LONGEST_TEXT}) FROM json_tree({content})"
+        f" WHERE type = 'text' AND coalesce(key, '') NOT IN ({_UNSAID}))"
+    )
+
+
+def indexed(row: str) -> str:
+    """The SQL of whether a message is in the index: whole, and not too long."""
+    return f"{row}.status IN ('complete', 'interrupted') AND length({row}.content) <= {LONGEST_CONTENT}"
+
+
+# In words of the index itself, so that a common word is looked up in one conversation as quickly as in a small file.
+SCOPE = "'o' || hex(c.owner) || ' c' || c.pk"
+TEXTS = f"""
+    SELECT m.pk AS message_pk, {SCOPE} AS scope, {text_of("m.content")} AS text
+    FROM messages m JOIN conversations c ON c.pk = m.conversation_pk WHERE {indexed("m")}"""
+
+
+def _note(row: str, said: str) -> str:
+    # Not INSERT OR IGNORE: the upsert that fires a trigger decides what a conflict in it means, and fails.
+    known = f"EXISTS (SELECT 1 FROM search_pending WHERE message_pk = {row}.pk)"
+    columns = "message_pk, conversation_pk, said"
+    return f"INSERT INTO search_pending ({columns}) SELECT {row}.pk, {row}.conversation_pk, {said} WHERE NOT {known}"
+
+
+_NOTE_OLD = _note("old", f"CASE WHEN {indexed('old')} THEN old.content END")
+TRIGGERS = {
+    "search_added": f"AFTER INSERT ON messages WHEN {indexed('new')} BEGIN {_note('new', 'NULL')}; END",
+    "search_changed": f"""AFTER UPDATE OF status, content ON messages
+        WHEN ({indexed("old")} OR {indexed("new")})
+        AND (old.content IS NOT new.content OR ({indexed("old")}) IS NOT ({indexed("new")}))
+        BEGIN {_NOTE_OLD}; END""",
+    "search_removed": f"AFTER DELETE ON messages WHEN {indexed('old')} BEGIN {_NOTE_OLD}; END",
+}
+INDEX = {
+    "VIEW search_texts": f"CREATE VIEW search_texts AS {TEXTS}",
+    "TABLE search": f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS}, {EXTERNAL})",
+    **{f"TRIGGER {name}": f"CREATE TRIGGER {name} {rest}" for name, rest in TRIGGERS.items()},
+}
+"""What the migrations create, in this order."""
+
+# Keeping it up to date ---------------------------------------------------------------------------------------------------
+
+_NOTED = """
+    SELECT p.message_pk, coalesce(length(p.said), 0) + coalesce(length(m.content), 0)
+    FROM search_pending p LEFT JOIN messages m ON m.pk = p.message_pk ORDER BY p.message_pk LIMIT ?"""
+_FORGET = f"""
+    INSERT INTO search (search, rowid, scope, text)
+    SELECT 'delete', p.message_pk, {SCOPE}, {text_of("p.said")}
+    FROM search_pending p JOIN conversations c ON c.pk = p.conversation_pk WHERE p.said IS NOT NULL AND p.message_pk <= ?"""
+_LEARN = """
+    INSERT INTO search (rowid, scope, text)
+    SELECT t.message_pk, t.scope, t.text FROM search_pending p JOIN search_texts t ON t.message_pk = p.message_pk
+    WHERE p.message_pk <= ?"""
+_DONE = "DELETE FROM search_pending WHERE message_pk <= ?"
+
+
+def is_due(connection: Any) -> bool:
+    """Whether a piece of work is waiting."""
+    noted = connection.execute("SELECT count(*) FROM (SELECT 1 FROM search_pending LIMIT ?)", (PIECE_ROWS,)).fetchone()[0]
+    return bool(noted >= PIECE_ROWS)
+
+
+def catch_up(connection: Any) -> bool:
+    """Bring the index up to date by one piece, inside the transaction that is open. Answers whether more is left."""
+    last, size = None, 0
+    noted = connection.execute(_NOTED, (PIECE_ROWS,)).fetchall()
+    for message_pk, length in noted:
+        if last is not None and size + length > PIECE_CHARACTERS:
+            break
+        last, size = message_pk, size + length
+    for statement in (_FORGET, _LEARN, _DONE) if noted else ():
+        connection.execute(statement, (last,))
+    return connection.execute("SELECT 1 FROM search_pending LIMIT 1").fetchone() is not None
+
+
+def merge(connection: Any, *, begin: bool) -> bool:
+    """Rewrite a piece of the index without what was removed from it. Answers whether more is left.
+
+    FTS5 keeps removed words in its older segments until all are merged (https://www.sqlite.org/fts5.html#the_merge_command).
+    """
+    before = connection.total_changes
+    pages = -MERGED_PAGES if begin else MERGED_PAGES
+    connection.execute("INSERT INTO search (search, rank) VALUES ('merge', ?)", (pages,))
+    return bool(connection.total_changes - before >= 2)  # the merge command's own word for "go on"
+
+
+# Looking things up -------------------------------------------------------------------------------------------------------
+
+
+class Hit(NamedTuple):
+    """A message that was found, and its snippet with `MARKS` around each word that was looked for."""
+
+    message_pk: int
+    snippet: str
+
+
+_SNIPPET = f"CAST(snippet(search, 1, char(2), char(3), '…', {SNIPPET_WORDS}) AS BLOB)"
+_HITS = f"""
+    SELECT search.rowid, {_SNIPPET} FROM search
+    CROSS JOIN messages m ON m.pk = search.rowid CROSS JOIN conversations c ON c.pk = m.conversation_pk
+    WHERE search MATCH :match AND search.rowid < :before AND c.owner = :owner AND c.deleted_at IS NULL
+    AND NOT EXISTS (SELECT 1 FROM search_pending p WHERE p.message_pk = search.rowid)
+    ORDER BY search.rowid DESC LIMIT :count"""
+_UNINDEXED = """
+    SELECT t.message_pk, t.scope, CAST(t.text AS BLOB) FROM search_pending p JOIN search_texts t ON t.message_pk = p.message_pk
+    JOIN messages m ON m.pk = p.message_pk JOIN conversations c ON c.pk = m.conversation_pk
+    WHERE p.message_pk < :before AND c.owner = :owner AND c.deleted_at IS NULL ORDER BY p.message_pk DESC LIMIT :count"""
+_NOTED_HITS = f"SELECT rowid, {_SNIPPET} FROM search WHERE search MATCH ? ORDER BY rowid DESC"
+
+
+def query(words: Sequence[str], owner: str, conversation_pk: int | None) -> str:
+    """The words as a question in which none of them is syntax: each in quotes, all of them in one message of that owner."""
+    scope = [f"o{owner.encode().hex()}", *([] if conversation_pk is None else [f"c{conversation_pk}"])]
+    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
+    return f"scope : ({' AND '.join(scope)}) AND text : ({' AND '.join(quoted)})"
+
+
+def search(connection: Any, match: str, owner: str, before: int, count: int) -> list[Hit]:
+    """The newest messages that match, from before that one on, whether the index knows them yet or not."""
+    asked = {"match": match, "owner": owner, "before": before, "count": count}
+    hits = [Hit(pk, snippet.decode(errors="replace")) for pk, snippet in connection.execute(_HITS, asked)]
+    hits += _unindexed(connection, match, owner, before, count)
+    return sorted(hits, reverse=True)[:count]
+
+
+def _unindexed(connection: Any, match: str, owner: str, before: int, count: int) -> Iterator[Hit]:
+    """What the index does not know yet, looked through by an index of the same kind that nobody else sees."""
+    found = 0
+    while found < count:
+        asked = {"owner": owner, "before": before, "count": PIECE_ROWS}
+        rows = connection.execute(_UNINDEXED, asked).fetchall()
+        for hit in _looked_through(rows, match):
+            found += 1
+            yield hit
+        if len(rows) < PIECE_ROWS:
+            return
+        before = rows[-1][0]
+
+
+def _looked_through(rows: Sequence[Any], match: str) -> list[Hit]:
+    if not rows:
+        return []
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.execute(f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})")
+        connection.executemany("INSERT INTO search (rowid, scope, text) VALUES (?, ?, CAST(? AS TEXT))", rows)
+        return [Hit(pk, snippet.decode(errors="replace")) for pk, snippet in connection.execute(_NOTED_HITS, (match,))]
+    finally:
+        connection.close()

@@ -1,0 +1,228 @@
+"""Import of an export: each conversation as it was, with its ids, positions, versions and times, in a new life.
+
+What does not fit into one piece is written under a tombstone of another name, where nobody sees it, and gets its own name with
+the last one. Who dies in between leaves messages that nobody sees, and that `prune` erases.
+"""
+
+import secrets
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+
+from sessionstore import bulk, forgetting, jsontext
+from sessionstore.creation import check_vacant, living
+from sessionstore.database import Database
+from sessionstore.dialect import CONTRADICTIONS
+from sessionstore.drafts import new_id
+from sessionstore.errors import Busy, ConversationDeleted, ConversationExists, InvalidInput
+from sessionstore.items import Lane
+from sessionstore.jsonlines import FORMAT, AnyLine, ConversationLine, MessageLine, TurnLine
+from sessionstore.limits import Limits
+from sessionstore.model import Imported
+from sessionstore.transaction import Transaction
+
+PIECE_ROWS = 500
+PIECE_CHARACTERS = 1024 * 1024
+
+
+class Importing:
+    """One run over a file: every line is taken in its turn, and what is imported is told after each piece."""
+
+    def __init__(
+        self, database: Database, owner: str, clock: Callable[[], int], limits: Limits, *, skip_existing: bool
+    ) -> None:
+        self._database, self._owner, self._clock, self._limits = database, owner, clock, limits
+        self._skip_existing = skip_existing
+        self._arrival: Arrival | None = None
+        self._begun = False
+
+    def run(self, file: BinaryIO) -> Iterator[Imported]:
+        """Raises `InvalidInput` with the line that is wrong; the conversations before it are imported, its own is not."""
+        try:
+            for number, raw in enumerate(file, 1):
+                try:
+                    yield self._take(raw)
+                except InvalidInput as error:
+                    raise type(error)(reason=f"Line {number}: {error.reason}", path=error.path) from None
+            yield self._land()
+        finally:
+            if self._arrival is not None and self._arrival.pk is not None:
+                for _ in forgetting.erase(self._database, self._arrival.pk):
+                    pass
+
+    def _take(self, raw: bytes) -> Imported:
+        line, done = _decode(raw), Imported(bytes=len(raw))
+        if not self._begun:
+            return done + self._begin(line)
+        if line.conversation is not None:
+            done += self._land() + self._meet(line.conversation)
+        elif self._arrival is not None and line.turn is not None:
+            self._arrival.add_turn(line.turn, self._limits)
+        elif self._arrival is not None and line.message is not None:
+            self._arrival.add_message(line.message, self._limits)
+            if self._arrival.is_full:
+                self._write(last=False)
+        return done
+
+    def _begin(self, line: AnyLine) -> Imported:
+        if line.sessionstore is None or line.sessionstore.format != FORMAT:
+            raise InvalidInput(reason=f"This is no export of format {FORMAT}")
+        self._begun = True
+        return Imported()
+
+    def _meet(self, line: ConversationLine) -> Imported:
+        """The next conversation, unless its id is taken."""
+        arrival = Arrival(line, self._limits)
+        try:
+            self._database.read(lambda transaction: check_vacant(transaction, self._owner, line.id, ""))
+        except (ConversationExists, ConversationDeleted):
+            if not self._skip_existing:
+                raise
+            return Imported(skipped=1)
+        self._arrival = arrival
+        return Imported()
+
+    def _land(self) -> Imported:
+        """The conversation that has come is complete."""
+        arrival = self._arrival
+        if arrival is None:
+            return Imported()
+        arrival.check()
+        self._write(last=True)
+        self._arrival = None
+        return Imported(conversations=1, messages=arrival.messages)
+
+    def _write(self, *, last: bool) -> None:
+        arrival = self._arrival
+        if arrival is None:
+            return
+
+        def change(transaction: Transaction) -> tuple[int, dict[int, int]]:
+            pk = self._hide(transaction, arrival)
+            turns = arrival.write(transaction, pk)
+            if last:
+                self._show(transaction, arrival, pk)
+            return pk, turns
+
+        try:
+            pk, turns = self._database.write(change, Lane.ALONE, (arrival.line.id,))
+        except CONTRADICTIONS as error:
+            raise InvalidInput(reason=f"Conversation {arrival.line.id} contradicts itself: {error}") from None
+        arrival.written(pk, turns)
+
+    def _hide(self, transaction: Transaction, arrival: "Arrival") -> int:
+        """The row under which the conversation arrives, and word to `prune` that it still does."""
+        living(transaction, self._owner, arrival.line.id)
+        if arrival.pk is None:
+            return int(transaction.row(bulk.INSERT_HIDDEN, owner=self._owner, id=new_id(), now=self._clock())[0])
+        if not transaction.run(bulk.TOUCH_HIDDEN, at=arrival.pk, now=self._clock()):
+            raise Busy
+        return arrival.pk
+
+    def _show(self, transaction: Transaction, arrival: "Arrival", pk: int) -> None:
+        line = arrival.line
+        check_vacant(transaction, self._owner, line.id, line.create_digest or "")
+        parent = None if line.parent_id is None else living(transaction, self._owner, line.parent_id)
+        transaction.run(
+            bulk.SHOW_HIDDEN,
+            at=pk, id=line.id, title=line.title, metadata=arrival.metadata_json, created_at=line.created_at,
+            updated_at=line.updated_at, version=line.version, next_position=line.next_position,
+            message_count=arrival.shown, queued_count=arrival.queued, create_digest=line.create_digest,
+            parent_pk=None if parent is None else parent.pk, forked_from_id=line.forked_from_id,
+            forked_from_position=line.forked_from_position,
+        )  # fmt: skip
+
+
+class Arrival:
+    """A conversation that is being imported: what of it is still to be written, and what was counted."""
+
+    def __init__(self, line: ConversationLine, limits: Limits) -> None:
+        limits.id(line.id, "$.conversation.id")
+        limits.title(line.title, "$.conversation.title")
+        self.metadata_json = limits.json_object(line.metadata, "$.conversation.metadata")
+        self.line, self.pk = line, None
+        self.messages = self.shown = self.queued = 0
+        self._size, self._rows = 0, list[dict[str, Any]]()
+        self._turns, self._numbers = list[dict[str, Any]](), dict[int, int]()
+
+    pk: int | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to write a piece."""
+        return len(self._rows) >= PIECE_ROWS or self._size >= PIECE_CHARACTERS
+
+    def add_turn(self, line: TurnLine, limits: Limits) -> None:
+        """The next turn of it."""
+        if line.turn != len(self._numbers) + len(self._turns) + 1 or self.messages:
+            raise InvalidInput(reason="Turns are counted from 1, before the messages", path="$.turn.turn")
+        usage = None if line.usage is None else limits.json_object(line.usage, "$.turn.usage")
+        row = {name: getattr(line, name) for name in ("first_position", "acquired_at", "ended_at", "outcome")}
+        holder, phase = limits.holder(line.holder, "$.turn.holder"), limits.phase(line.phase, "$.turn.phase")
+        self._turns.append({**row, "holder": holder, "phase": phase, "usage": usage})
+
+    def add_message(self, line: MessageLine, limits: Limits) -> None:
+        """The next message of it."""
+        gone, there = line.status == "deleted", line.content is not msgspec.UNSET
+        if gone is there or gone is (line.digest is not None):
+            raise InvalidInput(reason="A message has content and digest, or it is deleted", path="$.message.status")
+        if line.turn is not None and line.turn > len(self._numbers) + len(self._turns):
+            raise InvalidInput(reason="There is no such turn", path="$.message.turn")
+        row = {name: getattr(line, name) for name in COPIED}
+        row["id"], row["role"] = limits.id(line.id, "$.message.id"), limits.role(line.role, "$.message.role")
+        row["content"] = None if gone else limits.json(line.content, "$.message.content")
+        metadata = {} if line.metadata is msgspec.UNSET else line.metadata
+        row["metadata"] = None if gone else limits.json_object(metadata, "$.message.metadata")
+        self._rows.append({**row, "turn": line.turn})
+        self._size += len(row["content"] or "")
+        self.messages += 1
+        self.queued += line.status == "queued"
+        self.shown += line.status in ("complete", "interrupted")
+        self._check_place(line)
+
+    def _check_place(self, line: MessageLine) -> None:
+        if (line.position or 0) >= max(1, self.line.next_position) or line.version > self.line.version:
+            raise InvalidInput(reason="The message is ahead of its conversation", path="$.message.version")
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for what cannot be."""
+        if (self.line.forked_from_id is None) is not (self.line.forked_from_position is None):
+            raise InvalidInput(reason="A fork has a source and a position", path="$.conversation.forked_from_id")
+
+    def write(self, transaction: Transaction, pk: int) -> dict[int, int]:
+        """Write the piece. Answers the numbers that its turns have here."""
+        numbers = dict(self._numbers)
+        for turn in self._turns:
+            token_hash = secrets.token_hex(32)
+            row = transaction.row(bulk.INSERT_TURN, pk=pk, token_hash=token_hash, **turn)
+            numbers[len(numbers) + 1] = int(row[0])
+        for message in self._rows:
+            values = {**message, "conversation_pk": pk, "generation": numbers.get(message["turn"])}
+            del values["turn"]
+            transaction.run(bulk.INSERT_MESSAGE, **values)
+        return numbers
+
+    def written(self, pk: int, numbers: dict[int, int]) -> None:
+        """The piece is stored."""
+        self.pk, self._numbers = pk, numbers
+        self._rows, self._turns, self._size = [], [], 0
+
+
+COPIED = (
+    "id", "role", "status", "created_version", "version", "created_at", "updated_at", "position", "digest", "mode",
+    "summary_through",
+)  # fmt: skip
+
+
+def _decode(raw: bytes) -> AnyLine:
+    try:
+        line = msgspec.convert(jsontext.decode(raw), AnyLine)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at ")
+        raise InvalidInput(reason=reason.replace("`", "'"), path=path.strip("`")) from None
+    except UnicodeEncodeError:
+        raise InvalidInput(reason="Lone surrogates are refused") from None
+    if sum(getattr(line, name) is not None for name in AnyLine.__struct_fields__) != 1:
+        raise InvalidInput(reason="A line is one thing: sessionstore, conversation, turn or message")
+    return line

@@ -1,0 +1,101 @@
+"""What an operator does with a store: forget, make sure that it is forgotten, take conversations out and bring them in."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, BinaryIO
+
+from sessionstore.exporting import Format, export
+from sessionstore.forgetting import TOMBSTONES_MS, Forgetting, Retention
+from sessionstore.importing import Importing
+from sessionstore.live import Live
+from sessionstore.model import Exported, Imported, Pruned
+
+
+class Upkeep(Live):
+    """The part of a store for its operator. Each call is many short transactions, between which others come."""
+
+    def prune(
+        self,
+        *,
+        older_than_ms: int | None = None,
+        keep: int | None = None,
+        messages_older_than_ms: int | None = None,
+        keep_messages: int | None = None,
+        tombstones_older_than_ms: int | None = TOMBSTONES_MS,
+        dry_run: bool = False,
+        progress: Callable[[Pruned], Any] | None = None,
+    ) -> Pruned:
+        """Forget what is older, or more, than is wanted. Whatever is being generated is left alone, and told as `skipped`.
+
+        Conversations that have not changed for `older_than_ms`, and all but the `keep` that changed last; a conversation and
+        its sub-conversations go together, when the youngest of them may. In those that stay, messages older than
+        `messages_older_than_ms`, and all but the newest `keep_messages`: whole turns, so that what is left begins with one;
+        summaries stay. What is left of deleted conversations goes after `tombstones_older_than_ms` (30 days; None: never), and
+        what they have used with it; their ids can be used again then.
+
+        `progress` is called with the sum so far. Nothing else waits for it for longer than some milliseconds. `purge` after it
+        makes sure that nothing can be read in the file.
+        """
+        retention = Retention(older_than_ms, keep, messages_older_than_ms, keep_messages, tombstones_older_than_ms)
+        retention.check(self.limits)
+        forgetting = self._forgetting()
+        if dry_run:
+            return forgetting.would_prune(retention)
+        done = Pruned()
+        for piece in forgetting.prune(retention):
+            done += piece
+            if progress is not None:
+                progress(done)
+        return done
+
+    def purge(self) -> bool:
+        """Make sure that what was deleted is in neither file, log nor index any more. Answers whether it is so.
+
+        Not so while somebody reads, who may still need it: try again then. What was copied before, to a backup, say, or by the
+        file system, is not reached.
+        """
+        forgetting = self._forgetting()
+        forgetting.erase_abandoned()
+        forgetting.catch_up()
+        forgetting.merge()
+        return self.database.empty_log()
+
+    def export(
+        self,
+        file: BinaryIO,
+        ids: Sequence[str] | None = None,
+        *,
+        format: Format = "jsonl",
+        progress: Callable[[Exported], Any] | None = None,
+    ) -> Exported:
+        """Write conversations to a file, those named or all, the oldest first: as JSON Lines for `import_`, or as Markdown.
+
+        Each is written as of one moment. Raises `ConversationNotFound` and `ConversationDeleted` before anything is written.
+        """
+        self.limits.one_of(format, ("jsonl", "markdown"), "$.format")
+        pks = self._lives(ids)
+        done = Exported(total=len(pks))
+        for messages in export(self.database, pks, file, format):
+            done += Exported(conversations=int(messages is not None), messages=messages or 0)
+            if progress is not None:
+                progress(done)
+        return done
+
+    def import_(
+        self, file: BinaryIO, *, skip_existing: bool = False, progress: Callable[[Imported], Any] | None = None
+    ) -> Imported:
+        """Read an export back: ids, positions, versions, times, summaries and the log of turns are what they were.
+
+        Each conversation comes whole or not at all. Raises `ConversationExists` and `ConversationDeleted` for an id that is
+        taken, or, with `skip_existing`, leaves that one out; `InvalidInput` with the line that is wrong. Leases are not
+        exported: what was being generated is interrupted. A parent that is not there leaves its children as roots.
+        """
+        importing = Importing(self.database, self.owner, self.clock, self.limits, skip_existing=skip_existing)
+        done = Imported()
+        for piece in importing.run(file):
+            done += piece
+            if progress is not None:
+                progress(done)
+        return done
+
+    def _forgetting(self) -> Forgetting:
+        return Forgetting(self.database, self._door, self.clock(), self.limits)
