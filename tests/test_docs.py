@@ -71,7 +71,7 @@ def test_the_python_of_the_readme_runs(
         "True 3 found",
     ]
     with sessionstore.Store.open("sqlite:///conversations.db") as store:
-        assert [message.content for message in store.messages("garden").items][1:] == ["Four packets.", "Thanks!"]
+        assert [message.content for message in store.messages("garden").items][1:3] == ["Four packets.", "Thanks!"]
 
 
 def test_the_python_of_the_serving_page_runs(
@@ -110,9 +110,12 @@ def test_the_python_of_the_history_page_runs(
     names: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/history.md").read_text(), flags=re.DOTALL):
         exec(block, names)
+    shown = (
+        "['For shade: ferns, hostas, mint.', 'And in full sun?', 'Basil, thyme and lavender.', "
+        "'How often do I water basil?', 'Every morning, at the root.']"
+    )
     assert capsys.readouterr().out.splitlines() == [
-        "['For shade: ferns, hostas, mint.', 'And in full sun?', 'Basil, thyme and lavender.', 'How often do I water basil?', "
-        "'Every morning, at the root.']",
+        shown,
         "7 messages in the transcript",
         "stale",
         "30 24 [6, 2, 3, 4, 5] False",

@@ -105,8 +105,8 @@ def test_pages_neither_skip_nor_repeat_while_messages_come(store: Store) -> None
 
 
 NASTY = [
-    '"', "'", '""', "a OR b", "NOT a", "text : a", "scope : o", "a*", "^a", "a NEAR b", "NEAR(a b, 1)", "(((", "a -b", "OPS-306",
-    "{a b}",
+    '"', "'", '""', "a OR b", "NOT a", "text : a", "scope : o", "a*", "^a", "a NEAR b", "NEAR(a b, 1)", "(((", "a -b",
+    "OPS-306", "{a b}",
     "a + b", "; DROP TABLE messages", "%", "\\", "a\u0301", "‮a", "a\U0001f600b", "-", "col:val", '"unclosed', "a AND",
 ]  # fmt: skip
 
@@ -166,7 +166,7 @@ def test_the_index_catches_up_in_pieces_after_commits(plain: Store, tables: Tabl
     plain.create("a", messages=[user(f"word{n}") for n in range(700)])
     noted = "SELECT count(*) FROM search_pending"
     left = [tables.one(noted)]
-    for n in range(3):
+    for _ in range(3):
         plain.append("a", [user("more")])
         left.append(tables.one(noted))
     assert left == [700 - fulltext.PIECE_ROWS, 700 - 2 * fulltext.PIECE_ROWS + 1, 190, 191] or left[-1] < fulltext.PIECE_ROWS
