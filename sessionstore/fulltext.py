@@ -76,10 +76,10 @@ _FORGET = f"""
     INSERT INTO search (search, rowid, scope, text)
     SELECT 'delete', p.message_pk, {SCOPE}, {text_of("p.said")}
     FROM search_pending p JOIN conversations c ON c.pk = p.conversation_pk WHERE p.said IS NOT NULL AND p.message_pk <= ?"""
-_LEARN = """
-    INSERT INTO search (rowid, scope, text)
-    SELECT t.message_pk, t.scope, t.text FROM search_pending p JOIN search_texts t ON t.message_pk = p.message_pk
-    WHERE p.message_pk <= ?"""
+_LEARN = f"""
+    INSERT INTO search (rowid, scope, text) SELECT m.pk, {SCOPE}, {text_of("m.content")} FROM search_pending p
+    CROSS JOIN messages m ON m.pk = p.message_pk CROSS JOIN conversations c ON c.pk = m.conversation_pk
+    WHERE p.message_pk <= ? AND {indexed("m")}"""
 _DONE = "DELETE FROM search_pending WHERE message_pk <= ?"
 
 
@@ -130,10 +130,11 @@ _HITS = f"""
     WHERE search MATCH :match AND search.rowid < :before AND c.owner = :owner AND c.deleted_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM search_pending p WHERE p.message_pk = search.rowid)
     ORDER BY search.rowid DESC LIMIT :count"""
-_UNINDEXED = """
-    SELECT t.message_pk, t.scope, CAST(t.text AS BLOB) FROM search_pending p JOIN search_texts t ON t.message_pk = p.message_pk
-    JOIN messages m ON m.pk = p.message_pk JOIN conversations c ON c.pk = m.conversation_pk
-    WHERE p.message_pk < :before AND c.owner = :owner AND c.deleted_at IS NULL ORDER BY p.message_pk DESC LIMIT :count"""
+_UNINDEXED = f"""
+    SELECT m.pk, {SCOPE}, CAST({text_of("m.content")} AS BLOB) FROM search_pending p
+    CROSS JOIN messages m ON m.pk = p.message_pk CROSS JOIN conversations c ON c.pk = m.conversation_pk
+    WHERE p.message_pk < :before AND c.owner = :owner AND c.deleted_at IS NULL AND {indexed("m")}
+    ORDER BY p.message_pk DESC LIMIT :count"""
 _NOTED_HITS = f"SELECT rowid, {_SNIPPET} FROM search WHERE search MATCH ? ORDER BY rowid DESC"
 
 

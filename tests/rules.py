@@ -73,6 +73,7 @@ class Call(NamedTuple):
     if_match: str | None = None
     through: int | None = None
     ids: tuple[str, ...] | None = None
+    seen: int = 0
 
 
 class Said(NamedTuple):
@@ -215,9 +216,9 @@ def context(state: State) -> list[Msg]:
 
 
 def compact(state: State, call: Call, _: int) -> Step:
-    """`through` is the last position that is covered, `last` how many versions ago the conversation was seen."""
+    """`through` is the last position that is covered, `seen` the version that was summarised."""
     ((id, content, _status),) = call.messages
-    there, through, seen = find(state, id), call.through or 0, state.version - call.last
+    there, through, seen = find(state, id), call.through or 0, call.seen
     if there is not None:
         if there.status == "deleted":
             return state, Said("message-deleted")

@@ -95,9 +95,8 @@ class Clients(RuleBasedStateMachine):
         if call.name == "compact":
             ((message_id, content, _),) = call.messages
             summary = Draft(id=message_id, role="user", content=json.loads(content))
-            seen = self.states[id].version - call.last
             return self.store.compact(
-                id, summary, through_position=call.through or 0, seen_version=seen, token=call.token, incarnation=life
+                id, summary, through_position=call.through or 0, seen_version=call.seen, token=call.token, incarnation=life
             )
         return _method(self.store, id, call, life, recreate, self._tag(id, call))
 
@@ -166,8 +165,9 @@ class Clients(RuleBasedStateMachine):
         ago=st.sampled_from([0, 0, 0, 1, 2, -1]),
     )
     def compact(self, id: str, token: str | None, life: int | None, summary: Any, through: int, ago: int) -> None:
-        if self.states[id].version - ago >= 1:
-            self.play(id, Call("compact", token, life, (summary,), through=through, last=ago))
+        seen = self.states[id].version - ago
+        if seen >= 1:
+            self.play(id, Call("compact", token, life, (summary,), through=through, seen=seen))
 
     @rule(id=IDS, token=MAYBE_TOKEN, life=MAYBE_LIFE, force=st.booleans())
     def delete(self, id: str, token: str | None, life: int | None, force: bool) -> None:

@@ -182,7 +182,8 @@ def told_by_http(body: dict[str, Any]) -> dict[str, Any]:
         turn = conversation["generation"]
         said = {name: conversation[name] for name in ("incarnation", "version", "message_count")}
         said |= {"generation": turn and turn["number"], "holder": turn and turn["holder"]}
-    messages = body.get("messages", body.get("data", [body] if "position" in body else None))
+    summary = [body["summary"]] if "summary" in body else None
+    messages = body.get("messages", body.get("data", [body] if "position" in body else summary))
     if messages is not None:
         said["messages"] = [{name: one[name] for name in ("id", "position", "content", "status")} for one in messages]
     return said

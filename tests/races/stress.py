@@ -28,8 +28,8 @@ from tests.test_serve import Server
 
 CLIENTS, SERVERS, IDS, EPOCH_SECONDS = 6, 2, 4, 4.0
 TTL_MS = 3_600_000
-TELLS_VERSION = {"create", "get", "label", "truncate", "acquire", "renew", "finish", "interrupt"}
-TELLS_MESSAGES = {"create", "append", "put", "acquire", "finish", "messages", "queue", "claim"}
+TELLS_VERSION = {"create", "get", "label", "truncate", "acquire", "renew", "finish", "interrupt", "compact"}
+TELLS_MESSAGES = {"create", "append", "put", "acquire", "finish", "messages", "context", "queue", "claim", "compact"}
 NOTHING_STORED = {"busy", "disk-full", "stopping"}
 
 
@@ -67,6 +67,7 @@ class Client:
     def __init__(self, fleet: Fleet, seed: str) -> None:
         self._fleet, self._choice = fleet, random.Random(seed)
         self.histories: dict[str, list[Entry]] = defaultdict(list)
+        self._versions: dict[str, int] = defaultdict(int)
         self.calls = 0
 
     def run(self, ids: list[str], until: float) -> None:
@@ -76,7 +77,7 @@ class Client:
                 self._one(client, self._choice.choice(ids))
 
     def _one(self, client: httpx2.Client, id: str) -> None:
-        call = some_call(self._choice)
+        call = some_call(self._choice, self._versions[id])
         client.base_url = httpx2.URL(self._fleet.address(self._choice))
         sent = time.monotonic()
         try:
@@ -89,10 +90,12 @@ class Client:
         self.calls += 1
         if outcome is None or outcome.code not in NOTHING_STORED:
             said = None if outcome is None or answered == math.inf else as_said(call, outcome)
+            if said is not None and said.version is not None:
+                self._versions[id] = said.version
             self.histories[id].append(Entry(sent, answered, call, said))
 
 
-def some_call(choice: random.Random) -> Call:
+def some_call(choice: random.Random, seen: int) -> Call:
     """Any call, those that fill a conversation more often than those that empty it."""
     token = choice.choice([None, "token-of-client-number-1", "token-of-client-number-2", "token-of-client-number-3"])
     status = choice.choice(["complete", "partial"]) if token else "complete"
@@ -114,6 +117,14 @@ def some_call(choice: random.Random) -> Call:
         "delete": lambda: Call("delete", token, force=choice.random() < 0.2),
         "queue": lambda: Call("queue", messages=((f"q{choice.randrange(4)}", message[1], "complete"),)),
         "cancel": lambda: Call("cancel", message_id=f"q{choice.randrange(4)}"),
+        "context": lambda: Call("context"),
+        "compact": lambda: Call(
+            "compact",
+            token,
+            messages=((f"s{choice.randrange(4)}", message[1], "complete"),),
+            through=choice.randrange(6),
+            seen=max(1, seen),
+        ),
         "claim": lambda: Call("claim", token, ids=choice.choice([None, (f"q{choice.randrange(4)}",)])),
     }
     weights = {"create": 4, "messages": 3, "append": 5, "put": 6, "acquire": 5, "finish": 2, "delete": 0.2}
@@ -144,8 +155,14 @@ def as_operation(id: str, call: Call) -> Op:
             arguments |= {"ttl_ms": call.ttl}
         case "interrupt" | "delete":
             arguments |= {"force": call.force}
-        case "messages":
+        case "compact":
+            ((summary_id, text, _),) = call.messages
+            arguments |= {"summary": {"role": "user", "content": json.loads(text)}, "new": summary_id}
+            arguments |= {"through_position": call.through, "seen_version": call.seen}
+        case "messages" | "context":
             arguments["limit"] = 1000
+    if call.name == "context":
+        return Op("messages", id, {**arguments, "view": "context"})
     return Op(call.name, id, arguments)
 
 
