@@ -41,16 +41,7 @@ class Reads:
     def get(self, id: str, *, incarnation: int | None = None) -> Conversation:
         """The conversation. Raises `ConversationNotFound`, `ConversationDeleted`."""
         self.limits.id(id)
-
-        def look(transaction: Transaction) -> Conversation:
-            row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
-            if row is None:
-                raise missing(transaction, self.owner, id)
-            view = conversation_of(row, self.clock())
-            _check_life(id, view.incarnation, incarnation)
-            return view
-
-        return self.database.read(look)
+        return self.database.read(lambda transaction: self._view(transaction, id, incarnation))
 
     def messages(
         self,
@@ -102,11 +93,7 @@ class Reads:
         budget = Budget(most, self.limits.number(max_tokens, "$.max_tokens", least=1), count)
 
         def look(transaction: Transaction) -> Context:
-            row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
-            if row is None:
-                raise missing(transaction, self.owner, id)
-            view = conversation_of(row, self.clock())
-            _check_life(id, view.incarnation, incarnation)
+            view = self._view(transaction, id, incarnation)
             head, newest_first = context_of(transaction, view.incarnation)
             return Context(**fit(head, newest_first, budget)._asdict(), tag=view.tag)
 
@@ -162,11 +149,7 @@ class Reads:
         count = self.limits.page_size(limit)
 
         def look(transaction: Transaction) -> Changes:
-            row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
-            if row is None:
-                raise missing(transaction, self.owner, id)
-            view = conversation_of(row, self.clock())
-            _check_life(id, view.incarnation, incarnation)
+            view = self._view(transaction, id, incarnation)
             return feed.changes(transaction, view, since, next, count)
 
         return self.database.read(look)
@@ -192,6 +175,14 @@ class Reads:
         migrate.verify(self.database)
         self.database.check_writable()
         return self.database.engine()
+
+    def _view(self, transaction: Transaction, id: str, incarnation: int | None) -> Conversation:
+        row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
+        if row is None:
+            raise missing(transaction, self.owner, id)
+        view = conversation_of(row, self.clock())
+        _check_life(id, view.incarnation, incarnation)
+        return view
 
     def _living(self, transaction: Transaction, id: str, incarnation: int | None = None) -> int:
         row = transaction.row(queries.INCARNATION, owner=self.owner, id=id)

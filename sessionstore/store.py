@@ -296,7 +296,7 @@ class Store(Upkeep):
         self.limits.required_number(seen_version, "$.seen_version", least=1)
         draft = prepare_summary(summary, self.limits)
         return self._door.guarded(
-            orders.call(self.limits, id, token, incarnation, if_match, size=size_of([draft])),
+            orders.call(self.limits, id, token, incarnation, if_match, lane=Lane.ALONE, size=size_of([draft])),
             lambda conversation: conversation.compact(draft, through_position=through_position, seen_version=seen_version),
             repeats.compacted(draft, through_position),
         )

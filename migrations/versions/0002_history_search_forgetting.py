@@ -25,9 +25,11 @@ def upgrade() -> None:
     create_pruned()
     create_search()
     op.execute(f"CREATE VIEW v_usage AS {USAGE}")
+    replace_inputs("c.deleted_at IS NULL AND")
 
 
 def downgrade() -> None:
+    replace_inputs("")
     op.execute("DROP VIEW v_usage")
     for name in reversed(INDEX):
         op.execute(f"DROP {name}")
@@ -69,6 +71,12 @@ def create_search() -> None:
     )
 
 
+def replace_inputs(condition: str) -> None:
+    # A deleted conversation's messages may be erased a little later.
+    op.execute("DROP VIEW v_inputs")
+    op.execute(f"CREATE VIEW v_inputs AS {INPUTS.format(condition=condition)}")
+
+
 def partial_index(name: str, table: str, columns: list[str], where: str) -> None:
     op.create_index(name, table, columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
@@ -78,6 +86,11 @@ def used(name: str) -> str:
     return f"CASE WHEN {number} THEN json_extract(g.usage, '$.{name}') END AS {name}"
 
 
+INPUTS = """
+        SELECT c.owner, c.id AS conversation_id, m.id AS message_id, m.mode, m.role, m.content,
+               strftime('%Y-%m-%dT%H:%M:%fZ', m.created_at / 1000.0, 'unixepoch') AS queued_at
+        FROM messages m JOIN conversations c ON c.pk = m.conversation_pk
+        WHERE {condition} m.status = 'queued' ORDER BY m.conversation_pk, m.pk"""
 NAMES = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost")
 USAGE = f"""
     SELECT c.owner, c.id AS conversation_id, c.pk AS incarnation, g.number AS generation, g.holder, g.outcome,

@@ -12,6 +12,7 @@ from sessionstore import Draft, Store, errors
 from sessionstore.model import (
     Acquired,
     Answer,
+    Compacted,
     Conversation,
     Created,
     Finished,
@@ -72,6 +73,8 @@ def _call(store: Store, operation: Op) -> Any:
             return method(operation.id, arguments.pop("messages"), **arguments)
         case "acquire":
             return method(operation.id, arguments.pop("holder", "holder"), **arguments)
+        case "compact":
+            return method(operation.id, Draft(**arguments.pop("summary")), **arguments)
         case "delete_message" | "message":
             return method(operation.id, arguments.pop("message_id"), **arguments)
         case _:
@@ -93,6 +96,8 @@ def told(value: Any) -> dict[str, Any]:
             return {"messages": [_message(saved)]}
         case Created() | Finished() | Acquired():
             return _conversation(value.conversation) | {"messages": [_message(one) for one in value.messages]}
+        case Compacted():
+            return _conversation(value.conversation) | {"messages": [_message(value.summary)]}
         case Renewed() | Truncated() | Interruption():
             return _conversation(value.conversation)
         case list():

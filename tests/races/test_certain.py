@@ -53,6 +53,7 @@ MUTATIONS: dict[str, Op] = {
     "label_message": op("label_message", "c", message_id="m0", metadata={"a": 1}),
     "delete_message": op("delete_message", "c", message_id="m0"),
     "truncate": op("truncate", "c", after_position=0, through_position=9),
+    "compact": op("compact", "c", summary=message("in short"), through_position=2, seen_version=1),
     "fork": op("fork", "c", new="fork"),
     "delete": op("delete", "c"),
     "acquire": op("acquire", "c", messages=[message("q")]),
@@ -118,7 +119,7 @@ def test_m7_an_error_at_any_statement_leaves_nothing(
         assert tables.everything() != before
 
 
-@pytest.mark.parametrize("name", ["truncate", "fork", "delete", "finish", "cascade", "acquire over another"])
+@pytest.mark.parametrize("name", ["truncate", "compact", "fork", "delete", "finish", "cascade", "acquire over another"])
 def test_m17_a_process_killed_between_two_statements_leaves_all_or_nothing(
     plain: Store, url: str, tables: Tables, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: Path, clock: Clock
 ) -> None:
