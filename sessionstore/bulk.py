@@ -30,7 +30,7 @@ _ranked = select(
     func.max(_families.c.updated_at).label("updated_at"),
     func.count().label("members"),
     func.sum(_families.c.message_count).label("messages"),
-    func.row_number().over(order_by=_newest.desc()).label("rank"),
+    func.row_number().over(order_by=(func.max(_families.c.updated_at).desc(), _newest.desc())).label("rank"),
 ).group_by(_families.c.root)
 _ranked_families = _ranked.subquery("ranked")
 _r = _ranked_families.c
@@ -46,13 +46,19 @@ _members = _member.union(
 FAMILY = select(_members.c.pk, _members.c.change)
 
 IS_TOMBSTONE = select(c.pk, c.owner, c.change).where(c.pk == b("pk"), _dead)
+# What still has messages, though nobody sees them: of a tombstone, or of an import that was not heard of for long.
 ABANDONED = select(c.pk).where(
-    c.owner == b("owner"), _dead, c.deleted_at < b("until"), select(m.pk).where(m.conversation_pk == c.pk).exists()
-)  # fmt: skip
+    c.owner == b("owner"),
+    _dead,
+    func.coalesce(c.arriving_at, 0) < b("until"),
+    select(m.pk).where(m.conversation_pk == c.pk).exists(),
+)
+GIVE_UP_ARRIVAL = one_conversation.where(_dead).values(arriving_at=None)
 ERASE_MESSAGES = delete(messages).where(m.pk.in_(select(m.pk).where(within).limit(b("count"))))
 OLD_TOMBSTONES = (
     select(c.pk)
-    .where(c.owner == b("owner"), _dead, c.deleted_at < b("until"), c.change < select(func.max(c.change)).scalar_subquery())
+    .where(c.owner == b("owner"), _dead, c.arriving_at.is_(None), c.deleted_at < b("until"))
+    .where(c.change < select(func.max(c.change)).scalar_subquery())
     .order_by(c.pk)
 )
 HAS_TRACES = union_all(
@@ -60,13 +66,14 @@ HAS_TRACES = union_all(
 ).limit(1)
 NOTE_PRUNED = Upsert(pruned, key=("owner",), update=("change",), rising=True)
 FORGET_PARENT = update(conversations).where(c.parent_pk == b("pk"), _is_child).values(parent_pk=None)
-FORGET_LOG = delete(generations).where(g.conversation_pk == b("pk"))
+FORGET_LOG = delete(generations).where(g.number.in_(select(g.number).where(g.conversation_pk == b("pk")).limit(b("count"))))
 FORGET_CONVERSATION = delete(conversations).where(c.pk == b("pk"), _dead)
 
 _shown_now = and_(within, m.position.is_not(None), alive, m.summary_through.is_(None))
-LONG_OR_OLD = select(c.pk, c.id, c.parent_pk).where(
-    c.owner == b("owner"), living_view, or_(c.message_count > b("keep"), c.created_at < b("old")), c.message_count > 0
+LONG_OR_OLD = select(c.pk, c.id).where(
+    c.owner == b("owner"), living_view, or_(c.message_count > b("keep"), b("old") >= 0), c.message_count > 0
 )
+VERSION = select(c.version).where(c.pk == b("pk"), living_view)
 FIRST_POSITION = select(m.position).where(_shown_now).order_by(m.position).limit(1)
 LAST_POSITION = select(m.position).where(_shown_now).order_by(m.position.desc()).limit(1)
 NTH_NEWEST = LAST_POSITION.offset(b("skipped"))
@@ -90,19 +97,23 @@ _exported = select(
     m.position, m.id, m.role, m.status, m.mode, m.summary_through, m.generation, m.created_version, m.version, m.created_at,
     m.updated_at, m.digest, m.metadata, m.content,
 ).where(within)  # fmt: skip
-EXPORTED_MESSAGES = _exported.where(m.position > b("after")).order_by(m.position).limit(b("count"))
+COUNT_MESSAGES = select(func.count()).where(within)
+EXPORTED_MESSAGES = _exported.where(m.position >= 0).order_by(m.position)
 EXPORTED_INPUTS = _exported.where(m.position.is_(None)).order_by(m.pk)
 LIVES = select(c.pk).where(c.owner == b("owner"), LIVING).order_by(c.pk)
 INSERT_HIDDEN = (
     insert(conversations)
     .values(
         owner=b("owner"), id=b("id"), created_at=b("now"), updated_at=b("now"), change=next_change, deleted_at=b("now"),
+        arriving_at=b("now"),
         metadata="{}", next_position=0, message_count=0, queued_count=0, version=1,
     )
     .returning(c.pk)
 )  # fmt: skip
-TOUCH_HIDDEN = one_conversation.where(_dead).values(deleted_at=b("now"))
-SHOW_HIDDEN = one_conversation.where(_dead).values(
+_arriving: ColumnElement[bool] = literal_column("conversations.arriving_at IS NOT NULL")
+TOUCH_HIDDEN = one_conversation.where(_dead, _arriving).values(arriving_at=b("now"))
+SHOW_HIDDEN = one_conversation.where(_dead, _arriving).values(
+    arriving_at=None,
     deleted_at=None, change=next_change, id=b("id"), title=b("title"), metadata=b("metadata"), created_at=b("created_at"),
     updated_at=b("updated_at"), version=b("version"), next_position=b("next_position"), message_count=b("message_count"),
     queued_count=b("queued_count"), create_digest=b("create_digest"), parent_pk=b("parent_pk"),

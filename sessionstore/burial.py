@@ -64,6 +64,7 @@ def _entomb(life: Life, *, erase: bool) -> None:
     life.raise_version()
     row.message_count = row.queued_count = 0
     if erase:
+        life.transaction.removed = True
         life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)
     life.transaction.run(statements.FORGET_TURNS, pk=row.pk)
     life.write_back()

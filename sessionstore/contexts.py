@@ -1,17 +1,21 @@
 """What a model is shown when not everything fits: the newest turns, whole, and what stands in front of them all."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import NamedTuple
 
 import msgspec
 
 from sessionstore.errors import BudgetTooSmall, InvalidInput
 from sessionstore.model import Context, Message
+from sessionstore.toolcalls import speaks, tool_ids
 
 Count = Callable[[Message], int]
 INSTRUCTIONS = ("system", "developer")
-# A result whose call has not been met within so many messages has none.
-CALLED_WITHIN = 100
+# More instructions than that at the beginning are no instructions.
+MOST_INSTRUCTIONS = 16
+# So far behind the budget it is looked for calls; a result without one must not hold up for ever.
+CALLED_WITHIN = 1_000
 
 
 class Fitted(NamedTuple):
@@ -57,19 +61,25 @@ def fit(head: Sequence[Message], newest_first: Iterable[Message], budget: Budget
 
     Raises `BudgetTooSmall` when head and newest turn are too much already.
     """
-    kept: list[Message] = []
-    size, fitting = budget.size(head), (0, 0)
-    cutter = Cutter()
-    for message in newest_first:
-        if cutter.may_cut_after(message):
-            fitting = len(kept), size
-        kept.append(message)
-        size += budget.size([message])
-        if not budget.admits(len(head) + len(kept), size):
-            return _cut(head, kept, fitting, budget, size)
-    if not budget.admits(len(head), size):
-        raise BudgetTooSmall(messages=len(head), tokens=size if budget.counts else None)
-    return Fitted([*head, *reversed(kept)], size if budget.counts else None, cut=False)
+    walk, sizes, older = Walk(), [budget.size(head)], iter(newest_first)
+    for message in older:
+        walk.meet(message)
+        sizes.append(sizes[-1] + budget.size([message]))
+        if not budget.admits(len(head) + len(walk.messages), sizes[-1]):
+            return _cut(head, walk, sizes, budget, older)
+    if not budget.admits(len(head), sizes[0]):
+        raise BudgetTooSmall(messages=len(head), tokens=sizes[0] if budget.counts else None)
+    return Fitted([*head, *reversed(walk.messages)], sizes[-1] if budget.counts else None, cut=False)
+
+
+def _cut(head: Sequence[Message], walk: "Walk", sizes: list[int], budget: Budget, older: Iterator[Message]) -> Fitted:
+    over = len(walk.messages)
+    while not walk.is_settled and len(walk.messages) < over + CALLED_WITHIN and (message := next(older, None)) is not None:
+        walk.meet(message)
+    kept = max((number for number in walk.borders() if number < over), default=0)
+    if not kept:
+        raise BudgetTooSmall(messages=len(head) + over, tokens=sizes[-1] if budget.counts else None)
+    return Fitted([*head, *reversed(walk.messages[:kept])], sizes[kept] if budget.counts else None, cut=True)
 
 
 def fit_again(context: Context, budget: Budget) -> Context:
@@ -80,36 +90,37 @@ def fit_again(context: Context, budget: Budget) -> Context:
     return Context(messages=fitted.messages, tokens=fitted.tokens, cut=fitted.cut or context.cut, tag=context.tag)
 
 
-def _cut(head: Sequence[Message], kept: list[Message], fitting: tuple[int, int], budget: Budget, size: int) -> Fitted:
-    number, fitting_size = fitting
-    if not number:
-        raise BudgetTooSmall(messages=len(head) + len(kept), tokens=size if budget.counts else None)
-    return Fitted([*head, *reversed(kept[:number])], fitting_size if budget.counts else None, cut=True)
-
-
-class Cutter:
-    """Walks from the newest message to older ones, and knows between which two of them a turn begins."""
+class Walk:
+    """From the newest message to older ones: where turns begin, and where a result would lose its call."""
 
     def __init__(self) -> None:
-        self._younger: Message | None = None
-        self._unmet: dict[str, int] = {}
-        self._met = 0
+        self.messages: list[Message] = []
+        self._needs: list[int] = []
+        self._open: dict[str, list[int]] = {}
 
-    def may_cut_after(self, message: Message) -> bool:
-        """Whether the context may begin behind this message, with those that were met before it."""
-        younger, self._younger = self._younger, message
-        allowed = younger is not None and begins_turn(message, younger) and not self._open()
-        calls, answers = tool_ids(message)
-        self._met += 1
-        for answer in answers:
-            self._unmet.setdefault(answer, self._met)
-        for called in calls:
-            self._unmet.pop(called, None)
-        return allowed
+    def meet(self, message: Message) -> None:
+        """The next older message."""
+        place, ids = len(self.messages), tool_ids(message)
+        for called in ids.calls:
+            for answered_at in self._open.pop(called, ()):
+                self._needs[answered_at] = place
+        self.messages.append(message)
+        self._needs.append(place)
+        for answer in ids.answers:
+            self._open.setdefault(answer, []).append(place)
 
-    def _open(self) -> bool:
-        self._unmet = {called: met for called, met in self._unmet.items() if self._met - met < CALLED_WITHIN}
-        return bool(self._unmet)
+    @property
+    def is_settled(self) -> bool:
+        """Whether the call of every result was met."""
+        return not self._open
+
+    def borders(self) -> Iterator[int]:
+        """How many of the newest messages may be shown alone: whole turns, and all calls that they answer."""
+        needed = 0
+        for number in range(1, len(self.messages)):
+            needed = max(needed, self._needs[number - 1])
+            if needed < number and begins_turn(self.messages[number], self.messages[number - 1]):
+                yield number
 
 
 def begins_turn(older: Message, younger: Message) -> bool:
@@ -118,43 +129,9 @@ def begins_turn(older: Message, younger: Message) -> bool:
     return speaks(younger) and not speaks(older) and not in_a_turn
 
 
-def speaks(message: Message) -> bool:
-    """Whether a person says it. Some programs hand the results of tools over as the user's words."""
-    return message.role == "user" and not tool_ids(message)[1]
-
-
 def instructions(messages: Iterable[Message]) -> Iterator[Message]:
     """Those at the beginning that tell the model what it is."""
-    for message in messages:
+    for message in islice(messages, MOST_INSTRUCTIONS):
         if message.role not in INSTRUCTIONS:
             return
         yield message
-
-
-def tool_ids(message: Message) -> tuple[set[str], set[str]]:
-    """The calls of tools that a message makes, and those that it answers, in the words of the common model APIs."""
-    calls: set[str] = set()
-    answers: set[str] = set()
-    waiting: list[Any] = [message.content, message.metadata]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            _note(value, calls, answers)
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-    return calls, answers
-
-
-def _note(value: dict[str, Any], calls: set[str], answers: set[str]) -> None:
-    kind = value.get("type")
-    output = isinstance(kind, str) and kind.endswith("_output")
-    found = (
-        (answers, value.get("tool_call_id")),
-        (answers, value.get("tool_use_id")),
-        (answers if output else calls, value.get("call_id")),
-        (calls, value.get("id") if kind in ("tool_use", "function", "tool_call") else None),
-    )
-    for ids, named in found:
-        if isinstance(named, str):
-            ids.add(named)

@@ -93,6 +93,7 @@ class GuardedConversation(Life):
         """Delete a message for good; its id and position are not used again. Raises as `label_message`."""
         self._existing(message_id, if_match)
         version = self.raise_version()
+        self.transaction.removed = True
         self.transaction.run(statements.DELETE_MESSAGE, pk=self.row.pk, message_id=message_id, version=version, now=self.now)
         self.row.message_count -= 1
 
@@ -111,17 +112,25 @@ class GuardedConversation(Life):
         else:
             removed = self.transaction.run(statements.TRUNCATE, **asked, version=self.raise_version(), now=self.now)
             removed += compaction.forget_summaries(self, first[0])
+            self.transaction.removed = True
             self.row.message_count -= removed
         return Truncated(conversation=self.view(), removed=removed)
 
     @mutation
     def forget(self, after_position: int, through_position: int) -> int:
-        """Delete the messages of a range, but no summary: it says what was there. Answers how many."""
+        """Delete the messages of a range, but no summary: it says what was there. Answers how many.
+
+        It is upkeep, and no change of the conversation's own: the time of that stays.
+        """
         forgotten = self.transaction.run(
             statements.FORGET_RANGE,
-            pk=self.row.pk, after=after_position, through=through_position, version=self.raise_version(), now=self.now,
+            pk=self.row.pk, after=after_position, through=through_position, version=self.next_version, now=self.now,
         )  # fmt: skip
-        self.row.message_count -= forgotten
+        if forgotten:
+            self.quiet = not self.raised
+            self.transaction.removed = True
+            self.raise_version()
+            self.row.message_count -= forgotten
         return forgotten
 
     @mutation

@@ -8,28 +8,29 @@ import msgspec
 from msgspec import Meta
 
 from sessionstore.errors import Malformed
-from sessionstore.model import Order, UsageBy, View
+from sessionstore.model import ListOrder, Order, UsageBy, View
 
 C = TypeVar("C", bound="Cursor")
 Known = Annotated[int, Meta(ge=0, le=2**62)]
 
 
-class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A place in a list."""
+class Cursor(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
+    """A place in a list, and of which kind."""
 
 
 class ConversationsCursor(Cursor, frozen=True):
     """Where the next page begins, and the newest change as of the first one."""
 
     before: Known
-    change: Known
+    order: ListOrder
+    change: Known | None
 
 
 class MovedCursor(Cursor, frozen=True):
-    """From which change on the next page of what moved goes, and whether it is of the whole list."""
+    """From which change on the next page of what moved goes, and from when the whole list is, if it is that."""
 
     change: Known
-    whole: bool
+    horizon: Known | None
 
 
 class MessagesCursor(Cursor, frozen=True):

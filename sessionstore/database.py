@@ -6,6 +6,7 @@ read is a function that `Database.read` calls in one snapshot, on a connection o
 
 import atexit
 import copy
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from sessionstore.turn import in_a_change, refuse_inherited
 from sessionstore.writer import Writer
 
 T = TypeVar("T")
+EMPTY_EVERY_SECONDS = 0.02
 
 
 class Database:
@@ -180,13 +182,27 @@ class Database:
         return self._sqlite.engine()
 
     def empty_log(self) -> bool:
-        """Copy the write-ahead log back and cut it to nothing. False while somebody reads, or writes without end."""
+        """Copy the write-ahead log back and cut it to nothing. False while somebody reads, or writes without end.
+
+        It is tried again and again, and nobody waits for it in between.
+        """
+        end = time.monotonic() + self._timeout
+        while not self._try_to_empty_log():
+            if time.monotonic() > end:
+                return False
+            time.sleep(EMPTY_EVERY_SECONDS)
+        return True
+
+    def _try_to_empty_log(self) -> bool:
         self._check_place()
         try:
             self._writer.wait()
             return self._writer.empty_log()
         except DRIVER_ERRORS as error:
-            raise self._writer.known(error) from error
+            known = self._writer.known(error)
+            if isinstance(known, Busy):
+                return False
+            raise known from error
         finally:
             self._writer.leave()
 

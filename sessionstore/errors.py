@@ -271,11 +271,19 @@ class Stale(SessionStoreError):
 
 
 class BudgetTooSmall(SessionStoreError):
-    """The newest turn, with what stands in front of it, is more than fits: it needs room for {messages} messages or more."""
+    """The newest turn, with what stands in front of it, does not fit: it has {needed} or more."""
 
     code = "budget-too-small"
     messages: int
     tokens: int | None = None
+
+    @property
+    def needed(self) -> str:
+        """In words."""
+        return f"{self.messages} messages" if self.tokens is None else f"{self.messages} messages with {self.tokens} tokens"
+
+    def __str__(self) -> str:
+        return self.summary().format(needed=self.needed)
 
 
 class InputsPending(SessionStoreError):

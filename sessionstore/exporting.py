@@ -3,18 +3,18 @@
 Each conversation is read in one snapshot and written while it is read, so memory does not grow with it.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, BinaryIO, Literal
 
 from sessionstore import bulk, jsontext, queries
 from sessionstore.database import Database
-from sessionstore.jsonlines import FORMAT, ConversationLine, Head, MessageLine, TurnLine, line, stored
+from sessionstore.jsonlines import FORMAT, ConversationLine, End, Head, MessageLine, TurnLine, line, stored
 from sessionstore.model import Message
 from sessionstore.transaction import Transaction
 
 Format = Literal["jsonl", "markdown"]
-READ_AT_ONCE = 200
 Write = Callable[[bytes], Any]
 
 
@@ -23,8 +23,13 @@ def export(database: Database, pks: Sequence[int], file: BinaryIO, format: Forma
     write_one = _write_lines if format == "jsonl" else _write_markdown
     if format == "jsonl":
         file.write(line(sessionstore=Head(format=FORMAT)))
+    count = 0
     for pk in pks:
-        yield database.read(partial(write_one, pk=pk, write=file.write))
+        messages = database.read(partial(write_one, pk=pk, write=file.write))
+        count += messages is not None
+        yield messages
+    if format == "jsonl":
+        file.write(line(end=End(conversations=count)))
 
 
 def _write_lines(transaction: Transaction, pk: int, write: Write) -> int | None:
@@ -32,16 +37,16 @@ def _write_lines(transaction: Transaction, pk: int, write: Write) -> int | None:
     if row is None:
         return None
     *columns, metadata, ended = row
-    write(line(conversation=ConversationLine(**dict(zip(CONVERSATION, columns, strict=True)), metadata=stored(metadata))))
+    (messages,) = transaction.row(bulk.COUNT_MESSAGES, pk=pk)
+    named = dict(zip(CONVERSATION, columns, strict=True))
+    write(line(conversation=ConversationLine(**named, metadata=stored(metadata), messages=messages)))
     turns: dict[int, int] = {}
     for number, *turn in transaction.rows(bulk.EXPORTED_TURNS, pk=pk):
         turns[number] = len(turns) + 1
         write(line(turn=_turn(turns[number], turn, ended)))
-    count = 0
     for message in _rows(transaction, pk):
         write(line(message=_message(message, turns)))
-        count += 1
-    return count
+    return int(messages)
 
 
 CONVERSATION = (
@@ -65,11 +70,8 @@ def _turn(place: int, row: Sequence[Any], ended: int) -> TurnLine:
 
 
 def _rows(transaction: Transaction, pk: int) -> Iterator[Any]:
-    after = -1
-    while rows := transaction.rows(bulk.EXPORTED_MESSAGES, pk=pk, after=after, count=READ_AT_ONCE):
-        yield from rows
-        after = rows[-1][0]
-    yield from transaction.rows(bulk.EXPORTED_INPUTS, pk=pk)
+    yield from transaction.each(bulk.EXPORTED_MESSAGES, pk=pk)
+    yield from transaction.each(bulk.EXPORTED_INPUTS, pk=pk)
 
 
 def _message(row: Any, turns: dict[int, int]) -> MessageLine:
@@ -97,16 +99,14 @@ def _write_markdown(transaction: Transaction, pk: int, write: Write) -> int | No
 
 
 def _transcript(transaction: Transaction, pk: int) -> Iterator[Message]:
-    statement, after = queries.list_messages(descending=False), -1
-    while rows := transaction.rows(statement, pk=pk, after=after, before=2**62, count=READ_AT_ONCE):
-        yield from (Message(*row) for row in rows)
-        after = rows[-1][2]
+    statement = queries.list_messages(descending=False)
+    yield from (Message(*row) for row in transaction.each(statement, pk=pk, after=-1, before=2**62, count=-1))
 
 
 def _said(message: Message) -> str:
     status = "" if message.status == "complete" else f" ({message.status})"
     kind = "" if message.summary_through is None else ", a summary"
-    return f"## {message.role}{status}{kind}\n\n{_text(message.content)}\n\n"
+    return f"## {message.role}{status}{kind}\n\n{_CONTROL.sub(REPLACED, _text(message.content))}\n\n"
 
 
 def _text(content: Any) -> str:
@@ -131,4 +131,9 @@ def _plain(part: Any) -> str | None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join(_CONTROL.sub(REPLACED, text).split())
+
+
+# What would speak to a terminal, or to nobody.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+REPLACED = "\ufffd"

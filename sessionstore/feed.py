@@ -62,11 +62,13 @@ def list_changes(
 ) -> ListChanges:
     """What has changed in the list since that change, or the whole list."""
     newest = transaction.row(queries.NEWEST_CHANGE)[0]
-    whole, after = (False, since) if place is None else (place.whole, place.change)
-    reset = not whole and _is_forgotten(transaction, owner, newest, after)
-    rows = transaction.rows(
-        queries.LIST_CHANGED, owner=owner, after=0 if reset else after, deleted=int(not reset), count=count + 1
-    )
+    found = transaction.row(queries.PRUNED, owner=owner)
+    pruned = 0 if found is None else found[0]
+    after, horizon = (since, None) if place is None else place
+    # What was pruned is told no more: who may know of it begins anew.
+    reset = after is None or after > newest or pruned > (after if horizon is None else horizon)
+    asked = {"after": 0 if reset else after, "deleted": int(not reset), "count": count + 1}
+    rows = transaction.rows(queries.LIST_CHANGED, owner=owner, **asked)
     shown, more = rows[:count], len(rows) > count
     change = shown[-1][CHANGE] if more else newest
     return ListChanges(
@@ -74,16 +76,8 @@ def list_changes(
         deleted=[Tombstone(id=row[0], incarnation=row[1]) for row in shown if row[DELETED_AT] is not None],
         change=change,
         reset=reset,
-        next=ListPlace(change, whole or reset) if more else None,
+        next=ListPlace(change, pruned if reset else horizon) if more else None,
     )
-
-
-def _is_forgotten(transaction: Transaction, owner: str, newest: int, since: int | None) -> bool:
-    """Whether what has happened since then can not be told any more: it is another store's, or tombstones were pruned."""
-    if since is None or since > newest:
-        return True
-    pruned = transaction.row(queries.PRUNED, owner=owner)
-    return pruned is not None and since < pruned[0]
 
 
 Expired = frozenset[tuple[int, int]]

@@ -89,8 +89,8 @@ class Finding(Reads):
             "part": None if containing is None else _like((self.limits.title(containing, "$.q") or "").lower()),
             "metadata_key": self.limits.title(metadata_key, "$.metadata_key"),
             "metadata_value": self.limits.title(metadata_value, "$.metadata_value"),
-            "changed_since": self.limits.number(changed_since, "$.changed_since"),
-            "changed_before": self.limits.number(changed_before, "$.changed_before"),
+            "changed_since": self.limits.moment(changed_since, "$.changed_since"),
+            "changed_before": self.limits.moment(changed_before, "$.changed_before"),
         }
         return {name: value for name, value in asked.items() if value is not None}
 
@@ -145,8 +145,8 @@ class Finding(Reads):
         statement = queries.usage(by, of_one=conversation_id is not None, descendants=bool(descendants))
         count = self.limits.page_size(limit)
         asked: dict[str, Any] = {
-            "since": self.limits.number(since, "$.since") or 0,
-            "until": END if until is None else self.limits.number(until, "$.until"),
+            "since": self.limits.moment(since, "$.since") or 0,
+            "until": END if until is None else self.limits.moment(until, "$.until"),
             "after": -1 if after is None else self.limits.number(after, "$.after"),
         }
 
@@ -175,8 +175,7 @@ class Finding(Reads):
 
         def look(transaction: Transaction) -> Page[Found]:
             pk = None if conversation_id is None else self._living(transaction, conversation_id)
-            match = fulltext.query(words, self.owner, pk)
-            hits = transaction.use(lambda connection: fulltext.search(connection, match, self.owner, first, count + 1))
+            hits = transaction.use(lambda found: fulltext.search(found, words, self.owner, pk, first, count + 1))
             shown = [found_of(hit, transaction.row(queries.FOUND, message_pk=hit.message_pk)) for hit in hits[:count]]
             return Page(items=shown, next=hits[count - 1].message_pk if len(hits) > count else None)
 
@@ -186,9 +185,9 @@ class Finding(Reads):
         self.limits.searched(text)
         words = [word for word in text.split() if any(character.isalnum() for character in word)]
         if not words:
-            raise InvalidInput(reason="There is no word to look for", path="$.text")
+            raise InvalidInput(reason="There is no word to look for", path="$.q")
         if len(words) > MOST_WORDS:
-            raise InvalidInput(reason=f"At most {MOST_WORDS} words are looked for", path="$.text")
+            raise InvalidInput(reason=f"At most {MOST_WORDS} words are looked for", path="$.q")
         return words
 
 

@@ -18,7 +18,7 @@ from sessionstore.stored import Stored
 END = 2**62
 # SQLite gathers what an INSERT … SELECT from the same table reads before it writes, in memory: so many positions at a time.
 COPIED_AT_ONCE = 10_000
-_NUMBERED = re.compile(r"(.*) \(([1-9][0-9]{0,8})\)", re.DOTALL)
+_NUMBERED = re.compile(r"(.*) \(([1-9][0-9]{0,17})\)", re.DOTALL)
 
 
 class Point(NamedTuple):
@@ -30,12 +30,22 @@ class Point(NamedTuple):
     before_message: str | None = None
 
     def in_positions(self, stored: Stored) -> "Point":
-        """The same with a message's place instead of its id, which never changes: a repeat by either name is a repeat."""
+        """The same with a message's place instead of its id, which never changes: a repeat by either name is a repeat.
+
+        Also when the message was deleted since. Raises `MessageNotFound` for one that has no place.
+        """
         if self.through_message is not None:
             return Point(through_position=_place(stored, self.through_message))
         if self.before_message is not None:
             return Point(through_position=_place(stored, self.before_message) - 1)
         return self
+
+    def check(self, stored: Stored) -> None:
+        """Raise `MessageDeleted` for a message that is not there any more."""
+        for message_id in filter(None, (self.through_message, self.before_message)):
+            message = stored.message(message_id)
+            if message is not None and message.status == "deleted":
+                raise MessageDeleted(conversation_id=stored.id, message_id=message_id)
 
 
 class ForkOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +74,8 @@ def point(
     ends = {
         "through_position": limits.number(through_position, "$.through_position"),
         "before_user_message": limits.number(before_user_message, "$.before_user_message"),
-        "through_message": through_message and limits.id(through_message, "$.through_message"),
-        "before_message": before_message and limits.id(before_message, "$.before_message"),
+        "through_message": None if through_message is None else limits.id(through_message, "$.through_message"),
+        "before_message": None if before_message is None else limits.id(before_message, "$.before_message"),
     }
     named: dict[str, Any] = {name: end for name, end in ends.items() if end is not None}
     if len(named) > 1:
@@ -87,6 +97,7 @@ def fork(life: Life, order: ForkOrder) -> Conversation:
     """
     digest = order.digest(life.stored)
     check_vacant(life.transaction, life.owner, order.id, digest)
+    order.point.check(life.stored)
     through = _end(life, order)
     title, metadata = life.transaction.row(statements.LABELS, pk=life.row.pk)
     last, count = life.transaction.row(statements.FORK_POINT, pk=life.row.pk, through=through)
@@ -107,8 +118,6 @@ def fork(life: Life, order: ForkOrder) -> Conversation:
 
 def _place(stored: Stored, message_id: str) -> int:
     message = stored.message(message_id)
-    if message is not None and message.status == "deleted":
-        raise MessageDeleted(conversation_id=stored.id, message_id=message_id)
     if message is None or message.position is None:
         raise MessageNotFound(conversation_id=stored.id, message_id=message_id)
     return message.position
@@ -144,7 +153,7 @@ def _next_title(life: Life, title: str | None) -> str | None:
     if title is None:
         return None
     numbered = _NUMBERED.fullmatch(title)
-    stem = (title if numbered is None else numbered[1])[: life.limits.title_length - len(" (999999999)")]
+    stem = (title if numbered is None else numbered[1])[: life.limits.title_length - len(f" ({2**62})")]
     # A parenthesis is the character after which the next one begins.
     first, end = f"{stem} (", f"{stem} )"
     taken = [row[0] for row in life.transaction.rows(statements.TITLES, owner=life.owner, first=first, end=end)]

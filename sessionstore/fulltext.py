@@ -25,7 +25,12 @@ _UNSAID = "'type', 'id', 'role', 'data', 'signature', 'tool_call_id', 'tool_use_
 
 
 def text_of(content: str) -> str:
-    """The SQL of what is said in a JSON text: its strings, one a line."""
+    """The SQL of what is said in a JSON text: its strings, one a line.
+
+    A zero would end the text, and the marks of a snippet are not for anybody else to set. JSON spells them all as escapes.
+    """
+    for unsayable in ("0000", "0002", "0003"):
+        content = f"replace({content}, '\\u{unsayable}', '\\u0020')"
     return (
         f"(SELECT substr(group_concat(atom, char(10)), 1, {LONGEST_TEXT}) FROM json_tree({content})"
         f" WHERE type = 'text' AND coalesce(key, '') NOT IN ({_UNSAID}))"
@@ -84,7 +89,9 @@ _DONE = "DELETE FROM search_pending WHERE message_pk <= ?"
 
 
 def is_due(connection: Any) -> bool:
-    """Whether a piece of work is waiting."""
+    """Whether a piece of work is waiting, or the text of something that was removed."""
+    if connection.execute("SELECT 1 FROM search_pending WHERE said IS NOT NULL LIMIT 1").fetchone() is not None:
+        return True
     noted = connection.execute("SELECT count(*) FROM (SELECT 1 FROM search_pending LIMIT ?)", (PIECE_ROWS,)).fetchone()[0]
     return bool(noted >= PIECE_ROWS)
 
@@ -92,12 +99,12 @@ def is_due(connection: Any) -> bool:
 def catch_up(connection: Any) -> bool:
     """Bring the index up to date by one piece, inside the transaction that is open. Answers whether more is left."""
     last, size = None, 0
-    noted = connection.execute(_NOTED, (PIECE_ROWS,)).fetchall()
-    for message_pk, length in noted:
+    # One by one: a long text is not even measured once the piece is full.
+    for message_pk, length in connection.execute(_NOTED, (PIECE_ROWS,)):
         if last is not None and size + length > PIECE_CHARACTERS:
             break
         last, size = message_pk, size + length
-    for statement in (_FORGET, _LEARN, _DONE) if noted else ():
+    for statement in (_FORGET, _LEARN, _DONE) if last is not None else ():
         connection.execute(statement, (last,))
     return connection.execute("SELECT 1 FROM search_pending LIMIT 1").fetchone() is not None
 
@@ -133,31 +140,33 @@ _HITS = f"""
 _UNINDEXED = f"""
     SELECT m.pk, {SCOPE}, CAST({text_of("m.content")} AS BLOB) FROM search_pending p
     CROSS JOIN messages m ON m.pk = p.message_pk CROSS JOIN conversations c ON c.pk = m.conversation_pk
-    WHERE p.message_pk < :before AND c.owner = :owner AND c.deleted_at IS NULL AND {indexed("m")}
+    WHERE p.message_pk < :before AND coalesce(:within, m.conversation_pk) = m.conversation_pk
+    AND c.owner = :owner AND c.deleted_at IS NULL AND {indexed("m")}
     ORDER BY p.message_pk DESC LIMIT :count"""
 _NOTED_HITS = f"SELECT rowid, {_SNIPPET} FROM search WHERE search MATCH ? ORDER BY rowid DESC"
 
 
-def query(words: Sequence[str], owner: str, conversation_pk: int | None) -> str:
+def _query(words: Sequence[str], owner: str, conversation_pk: int | None) -> str:
     """The words as a question in which none of them is syntax: each in quotes, all of them in one message of that owner."""
     scope = [f"o{owner.encode().hex()}", *([] if conversation_pk is None else [f"c{conversation_pk}"])]
     quoted = ['"' + word.replace('"', '""') + '"' for word in words]
     return f"scope : ({' AND '.join(scope)}) AND text : ({' AND '.join(quoted)})"
 
 
-def search(connection: Any, match: str, owner: str, before: int, count: int) -> list[Hit]:
-    """The newest messages that match, from before that one on, whether the index knows them yet or not."""
+def search(connection: Any, words: Sequence[str], owner: str, within: int | None, before: int, count: int) -> list[Hit]:
+    """The newest messages that have the words, from before that one on, whether the index knows them yet or not."""
+    match = _query(words, owner, within)
     asked = {"match": match, "owner": owner, "before": before, "count": count}
     hits = [Hit(pk, snippet.decode(errors="replace")) for pk, snippet in connection.execute(_HITS, asked)]
-    hits += _unindexed(connection, match, owner, before, count)
+    hits += _unindexed(connection, match, owner, within, before, count)
     return sorted(hits, reverse=True)[:count]
 
 
-def _unindexed(connection: Any, match: str, owner: str, before: int, count: int) -> Iterator[Hit]:
+def _unindexed(connection: Any, match: str, owner: str, within: int | None, before: int, count: int) -> Iterator[Hit]:
     """What the index does not know yet, looked through by an index of the same kind that nobody else sees."""
     found = 0
     while found < count:
-        asked = {"owner": owner, "before": before, "count": PIECE_ROWS}
+        asked = {"owner": owner, "within": within, "before": before, "count": PIECE_ROWS}
         rows = connection.execute(_UNINDEXED, asked).fetchall()
         for hit in _looked_through(rows, match):
             found += 1

@@ -15,7 +15,7 @@ from sessionstore.creation import check_vacant, living
 from sessionstore.database import Database
 from sessionstore.dialect import CONTRADICTIONS
 from sessionstore.drafts import new_id
-from sessionstore.errors import Busy, ConversationDeleted, ConversationExists, InvalidInput
+from sessionstore.errors import ConversationDeleted, ConversationExists, InvalidInput
 from sessionstore.items import Lane
 from sessionstore.jsonlines import FORMAT, AnyLine, ConversationLine, MessageLine, TurnLine
 from sessionstore.limits import Limits
@@ -35,7 +35,8 @@ class Importing:
         self._database, self._owner, self._clock, self._limits = database, owner, clock, limits
         self._skip_existing = skip_existing
         self._arrival: Arrival | None = None
-        self._begun = False
+        self._begun = self._ended = self._leaving_out = False
+        self._met = 0
 
     def run(self, file: BinaryIO) -> Iterator[Imported]:
         """Raises `InvalidInput` with the line that is wrong; the conversations before it are imported, its own is not."""
@@ -45,25 +46,36 @@ class Importing:
                     yield self._take(raw)
                 except InvalidInput as error:
                     raise type(error)(reason=f"Line {number}: {error.reason}", path=error.path) from None
-            yield self._land()
+            if not self._ended:
+                raise InvalidInput(reason="The file ends before the export does")
         finally:
-            if self._arrival is not None and self._arrival.pk is not None:
-                for _ in forgetting.erase(self._database, self._arrival.pk):
-                    pass
+            self._drop()
 
     def _take(self, raw: bytes) -> Imported:
         line, done = _decode(raw), Imported(bytes=len(raw))
         if not self._begun:
             return done + self._begin(line)
+        if self._ended:
+            raise InvalidInput(reason="There is more behind the end")
         if line.conversation is not None:
-            done += self._land() + self._meet(line.conversation)
-        elif self._arrival is not None and line.turn is not None:
-            self._arrival.add_turn(line.turn, self._limits)
-        elif self._arrival is not None and line.message is not None:
-            self._arrival.add_message(line.message, self._limits)
-            if self._arrival.is_full:
-                self._write(last=False)
+            return done + self._land() + self._meet(line.conversation)
+        if line.end is not None:
+            return done + self._land() + self._end(line.end.conversations)
+        if self._arrival is not None:
+            self._add(self._arrival, line)
+        elif not self._leaving_out:
+            raise InvalidInput(reason="This belongs to no conversation")
         return done
+
+    def _add(self, arrival: "Arrival", line: AnyLine) -> None:
+        if line.turn is not None:
+            arrival.add_turn(line.turn, self._limits)
+        elif line.message is not None:
+            arrival.add_message(line.message, self._limits)
+        else:
+            raise InvalidInput(reason="An export begins once")
+        if arrival.is_full:
+            self._write(last=False)
 
     def _begin(self, line: AnyLine) -> Imported:
         if line.sessionstore is None or line.sessionstore.format != FORMAT:
@@ -74,13 +86,22 @@ class Importing:
     def _meet(self, line: ConversationLine) -> Imported:
         """The next conversation, unless its id is taken."""
         arrival = Arrival(line, self._limits)
+        self._met += 1
+        self._leaving_out = False
         try:
             self._database.read(lambda transaction: check_vacant(transaction, self._owner, line.id, ""))
         except (ConversationExists, ConversationDeleted):
             if not self._skip_existing:
                 raise
+            self._leaving_out = True
             return Imported(skipped=1)
         self._arrival = arrival
+        return Imported()
+
+    def _end(self, conversations: int) -> Imported:
+        if conversations != self._met:
+            raise InvalidInput(reason=f"There were {self._met} conversations, and not {conversations}")
+        self._ended = True
         return Imported()
 
     def _land(self) -> Imported:
@@ -89,9 +110,23 @@ class Importing:
         if arrival is None:
             return Imported()
         arrival.check()
-        self._write(last=True)
+        try:
+            self._write(last=True)
+        except (ConversationExists, ConversationDeleted):
+            # Somebody else was quicker than we.
+            if not self._skip_existing:
+                raise
+            self._drop()
+            return Imported(skipped=1)
         self._arrival = None
         return Imported(conversations=1, messages=arrival.messages)
+
+    def _drop(self) -> None:
+        """Leave nothing of a conversation that has come in part."""
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None and arrival.pk is not None:
+            for _ in forgetting.erase(self._database, arrival.pk):
+                pass
 
     def _write(self, *, last: bool) -> None:
         arrival = self._arrival
@@ -117,7 +152,7 @@ class Importing:
         if arrival.pk is None:
             return int(transaction.row(bulk.INSERT_HIDDEN, owner=self._owner, id=new_id(), now=self._clock())[0])
         if not transaction.run(bulk.TOUCH_HIDDEN, at=arrival.pk, now=self._clock()):
-            raise Busy
+            raise InvalidInput(reason="The import stood still for so long that it was taken for dead: begin it again")
         return arrival.pk
 
     def _show(self, transaction: Transaction, arrival: "Arrival", pk: int) -> None:
@@ -140,6 +175,9 @@ class Arrival:
     def __init__(self, line: ConversationLine, limits: Limits) -> None:
         limits.id(line.id, "$.conversation.id")
         limits.title(line.title, "$.conversation.title")
+        for name in ("forked_from_id", "parent_id"):
+            if getattr(line, name) is not None:
+                limits.id(getattr(line, name), f"$.conversation.{name}")
         self.metadata_json = limits.json_object(line.metadata, "$.conversation.metadata")
         self.line, self.pk = line, None
         self.messages = self.shown = self.queued = 0
@@ -151,7 +189,7 @@ class Arrival:
     @property
     def is_full(self) -> bool:
         """Whether it is time to write a piece."""
-        return len(self._rows) >= PIECE_ROWS or self._size >= PIECE_CHARACTERS
+        return len(self._rows) + len(self._turns) >= PIECE_ROWS or self._size >= PIECE_CHARACTERS
 
     def add_turn(self, line: TurnLine, limits: Limits) -> None:
         """The next turn of it."""
@@ -161,6 +199,7 @@ class Arrival:
         row = {name: getattr(line, name) for name in ("first_position", "acquired_at", "ended_at", "outcome")}
         holder, phase = limits.holder(line.holder, "$.turn.holder"), limits.phase(line.phase, "$.turn.phase")
         self._turns.append({**row, "holder": holder, "phase": phase, "usage": usage})
+        self._size += len(usage or "")
 
     def add_message(self, line: MessageLine, limits: Limits) -> None:
         """The next message of it."""
@@ -175,18 +214,26 @@ class Arrival:
         metadata = {} if line.metadata is msgspec.UNSET else line.metadata
         row["metadata"] = None if gone else limits.json_object(metadata, "$.message.metadata")
         self._rows.append({**row, "turn": line.turn})
-        self._size += len(row["content"] or "")
+        self._size += len(row["content"] or "") + len(row["metadata"] or "")
         self.messages += 1
         self.queued += line.status == "queued"
         self.shown += line.status in ("complete", "interrupted")
         self._check_place(line)
 
     def _check_place(self, line: MessageLine) -> None:
+        if (line.position is None) is not (line.status == "queued" or (line.status == "deleted" and line.position is None)):
+            raise InvalidInput(reason="What is queued has no position, and nothing else", path="$.message.position")
+        if line.status == "queued" and line.mode is None:
+            raise InvalidInput(reason="What is queued has a mode", path="$.message.mode")
+        if line.summary_through is not None and line.summary_through >= (line.position or 0):
+            raise InvalidInput(reason="A summary stands behind what it covers", path="$.message.summary_through")
         if (line.position or 0) >= max(1, self.line.next_position) or line.version > self.line.version:
             raise InvalidInput(reason="The message is ahead of its conversation", path="$.message.version")
 
     def check(self) -> None:
-        """Raise `InvalidInput` for what cannot be."""
+        """Raise `InvalidInput` for what cannot be, and where lines are missing."""
+        if self.messages != self.line.messages:
+            raise InvalidInput(reason=f"Conversation {self.line.id} has {self.messages} messages, and not {self.line.messages}")
         if (self.line.forked_from_id is None) is not (self.line.forked_from_position is None):
             raise InvalidInput(reason="A fork has a source and a position", path="$.conversation.forked_from_id")
 
@@ -224,5 +271,5 @@ def _decode(raw: bytes) -> AnyLine:
     except UnicodeEncodeError:
         raise InvalidInput(reason="Lone surrogates are refused") from None
     if sum(getattr(line, name) is not None for name in AnyLine.__struct_fields__) != 1:
-        raise InvalidInput(reason="A line is one thing: sessionstore, conversation, turn or message")
+        raise InvalidInput(reason="A line is one thing: sessionstore, conversation, turn, message or end")
     return line

@@ -10,12 +10,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Raw
 
+from sessionstore.limits import LAST_MOMENT
 from sessionstore.model import Mode, Outcome
 
 FORMAT = 1
-Count = Annotated[int, Meta(ge=0, le=2**62)]
-Version = Annotated[int, Meta(ge=1, le=2**62)]
-Moment = Annotated[int, Meta(ge=0, le=2**62)]
+# What a conversation can come to that goes on after it was imported.
+MOST = 2**53
+Count = Annotated[int, Meta(ge=0, le=MOST)]
+Version = Annotated[int, Meta(ge=1, le=MOST)]
+Moment = Annotated[int, Meta(ge=0, le=LAST_MOMENT)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -37,11 +40,12 @@ class ConversationLine(Line, frozen=True, kw_only=True):
     updated_at: Moment
     version: Version
     next_position: Count
+    messages: Count
     title: str | None = None
     metadata: Any = {}
     parent_id: str | None = None
     forked_from_id: str | None = None
-    forked_from_position: Annotated[int, Meta(ge=-1, le=2**62)] | None = None
+    forked_from_position: Annotated[int, Meta(ge=-1, le=MOST)] | None = None
     create_digest: Digest | None = None
 
 
@@ -77,6 +81,12 @@ class MessageLine(Line, frozen=True, kw_only=True):
     turn: Version | None = None
 
 
+class End(Line, frozen=True, kw_only=True):
+    """The last line: how many conversations came before it."""
+
+    conversations: Count
+
+
 class AnyLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A line: exactly one of these."""
 
@@ -84,6 +94,7 @@ class AnyLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversation: ConversationLine | None = None
     turn: TurnLine | None = None
     message: MessageLine | None = None
+    end: End | None = None
 
 
 def line(**named: Line) -> bytes:

@@ -68,6 +68,7 @@ class Life:
         self.doom: BaseException | None = None
         self._pending = self._lease_changed = self._renewed = self.raised = False
         self._revived = False
+        self.quiet = False
         if holds:
             self.extend_lease()
 
@@ -134,6 +135,8 @@ class Life:
     def write_message(self, draft: Prepared, existing: Message | None = None, *, summary_through: int | None = None) -> Message:
         """The one upsert: a new message takes the next position, a stored one keeps its place and its first digest."""
         written = self._written(draft, self.raise_version(), existing, summary_through)
+        if existing is not None:
+            self.transaction.removed = True
         self.transaction.run(
             statements.PUT_MESSAGE,
             conversation_pk=written.incarnation, id=written.id, position=written.position, role=written.role,
@@ -235,10 +238,14 @@ class Life:
         if self._lease_changed:
             self.transaction.run(statements.SET_LEASE, at=row.pk, **_lease_columns(row))
         if self._pending:
-            self.transaction.run(
-                statements.ADVANCE, at=row.pk, version=row.version, now=self.now, next_position=row.next_position,
-                message_count=row.message_count, queued_count=row.queued_count, lease_expires_at=row.lease_expires_at,
-            )  # fmt: skip
+            told = {
+                "version": row.version, "next_position": row.next_position, "message_count": row.message_count,
+                "queued_count": row.queued_count, "lease_expires_at": row.lease_expires_at,
+            }  # fmt: skip
+            if self.quiet:
+                self.transaction.run(statements.ADVANCE_QUIETLY, at=row.pk, **told)
+            else:
+                self.transaction.run(statements.ADVANCE, at=row.pk, now=self.now, **told)
         elif self._renewed:
             self.transaction.run(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
         self._pending = self._lease_changed = self._renewed = self._revived = False

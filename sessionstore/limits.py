@@ -35,6 +35,8 @@ RANGES = {
     "ttl_default_ms": (1, 30 * DAY_MS),
 }
 PAGE_SIZE = 50
+LAST_MOMENT = 253_402_300_799_999
+"""The end of the year 9999 in milliseconds: calendars have no later one."""
 USED = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost")
 """What is added up of what turns have used: the keys of a `usage` that mean something to us."""
 MOST_USED = 10**12
@@ -103,7 +105,7 @@ class Limits:
         """A conversation's title, or none."""
         return None if value is None else self._text(value, path, self.title_length)
 
-    def searched(self, value: Any, path: str = "$.text") -> str:
+    def searched(self, value: Any, path: str = "$.q") -> str:
         """Words to look for."""
         return self._text(value, path, self.title_length, shortest=1)
 
@@ -154,6 +156,12 @@ class Limits:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= LARGEST_NUMBER:
             raise InvalidInput(reason=f"Expected an integer of at least {least}", path=path)
+        return value
+
+    def moment(self, value: int | None, path: str) -> int | None:
+        """A time in milliseconds UTC since 1970."""
+        if value is not None and self.required_number(value, path) > LAST_MOMENT:
+            raise InvalidInput(reason="There is no such time", path=path)
         return value
 
     def required_number(self, value: Any, path: str, *, least: int = 0) -> int:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect, text
 
+from sessionstore import fulltext
 from sessionstore.database import Database
 from sessionstore.dialect import migration, path_of
 from sessionstore.errors import DatabaseUnusable, NotADatabase, SchemaAhead, SchemaBehind
@@ -78,7 +79,19 @@ def upgrade(url: str, revision: str = "head", *, busy_timeout_ms: int = 60_000) 
     if _is_current(url, busy_timeout_ms):
         return False
     _run(url, "upgrade", revision, busy_timeout_ms)
+    if revision in ("head", HEAD):
+        _index(url, busy_timeout_ms)
     return True
+
+
+def _index(url: str, busy_timeout_ms: int) -> None:
+    """Let the search index learn what is there already, in pieces that let others write."""
+    database = Database(url, busy_timeout_ms=busy_timeout_ms)
+    try:
+        while database.write(lambda transaction: transaction.use(fulltext.catch_up)):
+            pass
+    finally:
+        database.close()
 
 
 def downgrade(url: str, revision: str, *, busy_timeout_ms: int = 60_000) -> None:

@@ -216,10 +216,13 @@ class Tombstone(Value, frozen=True, kw_only=True):
 
 
 class ListPlace(NamedTuple):
-    """Where a page of what moved ended: at this change, of the whole list or only of what is newer than something."""
+    """Where a page of what moved ended: at this change.
+
+    `horizon`: it is the whole list, begun when everything up to that change was pruned. None: what is newer than something.
+    """
 
     change: int
-    whole: bool
+    horizon: int | None
 
 
 class ListChanges(Value, frozen=True, kw_only=True):

@@ -190,7 +190,7 @@ EXPIRED = select(c.owner, c.id, c.generation, c.pk).where(_expired)
 LIST_CHANGED = (
     select(*VIEW_COLUMNS, c.deleted_at)
     .select_from(_joined)
-    .where(c.owner == b("owner"), c.change > b("after"), or_(living_view, b("deleted") == 1))
+    .where(c.owner == b("owner"), c.change > b("after"), or_(living_view, b("deleted") == 1), c.arriving_at.is_(None))
     .order_by(c.change)
     .limit(b("count"))
 )  # fmt: skip

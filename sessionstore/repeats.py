@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from sessionstore import jsontext, statements
 from sessionstore.creation import living, made_by
 from sessionstore.drafts import Prepared, identity
-from sessionstore.errors import ConversationExists
+from sessionstore.errors import ConversationExists, MessageNotFound
 from sessionstore.forking import ForkOrder
 from sessionstore.model import Compacted, Conversation, Finished, FinishOutcome, IfMatch, Message, Saved, Truncated
 from sessionstore.stored import Stored, alike
@@ -106,7 +106,14 @@ def forked(order: ForkOrder, owner: str) -> Repeat[None]:
 
     def look(stored: Stored) -> None:
         fork = living(stored.transaction, owner, order.id)
-        if fork is not None and made_by(stored.transaction, fork, order.digest(stored)):
+        if fork is None:
+            return
+        try:
+            digest = order.digest(stored)
+        except MessageNotFound:
+            # It is judged in its turn, behind the lease and the precondition.
+            return
+        if made_by(stored.transaction, fork, digest):
             raise ConversationExists(conversation_id=order.id, incarnation=fork.pk, same=True)
 
     return look

@@ -36,6 +36,7 @@ PARTIAL: ColumnElement[bool] = literal_column("status = 'partial'")
 TITLED: ColumnElement[bool] = literal_column("deleted_at IS NULL AND title IS NOT NULL")
 SUMMARY: ColumnElement[bool] = literal_column("summary_through IS NOT NULL")
 USED: ColumnElement[bool] = literal_column("usage IS NOT NULL")
+REMOVED: ColumnElement[bool] = literal_column("said IS NOT NULL")
 
 conversations = Table(
     "conversations",
@@ -62,6 +63,8 @@ conversations = Table(
     Column("lease_expires_at", Integer),
     Column("interrupt_requested_at", Integer),
     Column("deleted_at", Integer),
+    # Being imported: nobody sees it yet. When its importer was heard of last.
+    Column("arriving_at", Integer),
     CheckConstraint("version >= 1", name="version"),
     CheckConstraint("next_position >= 0 AND message_count >= 0 AND queued_count >= 0", name="counts"),
     CheckConstraint("(forked_from_id IS NULL) = (forked_from_position IS NULL)", name="forked_from"),
@@ -201,5 +204,6 @@ search_pending = Table(
     Column("message_pk", Integer, primary_key=True),
     Column("conversation_pk", Integer, nullable=False),
     Column("said", Text),
+    Index("ix_search_pending_said", "message_pk", sqlite_where=REMOVED, postgresql_where=REMOVED),
     sqlite_strict=True,
 )

@@ -28,8 +28,10 @@ class json_number(FunctionElement[Any]):  # noqa: N801
 def _sqlite_has(element: json_has, compiler: SQLCompiler, **options: Any) -> str:
     column, key, *value = (compiler.process(clause, **options) for clause in element.clauses)
     # A key may have any character, and a path could not spell them all.
+    # Numbers as they are spelled: as values they would lose digits. A key with a quote in it has no path in this SQLite.
+    number = f"coalesce({column} -> entry.fullkey, CAST(entry.value AS TEXT))"
     text = "CASE entry.type WHEN 'text' THEN entry.value WHEN 'true' THEN 'true' WHEN 'false' THEN 'false'"
-    text += " WHEN 'null' THEN 'null' ELSE CAST(entry.value AS TEXT) END"
+    text += f" WHEN 'null' THEN 'null' WHEN 'integer' THEN {number} WHEN 'real' THEN {number} ELSE entry.value END"
     wanted = f" AND {text} = {value[0]}" if value else ""
     return f"EXISTS (SELECT 1 FROM json_each({column}) AS entry WHERE entry.key = {key}{wanted})"
 

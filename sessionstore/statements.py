@@ -7,12 +7,14 @@ from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
+    and_,
     bindparam,
     case,
     delete,
     func,
     insert,
     literal_column,
+    or_,
     select,
     update,
 )
@@ -58,6 +60,11 @@ one_conversation = update(conversations).where(c.pk == b("at"))
 ADVANCE = one_conversation.values(
     version=b("version"), change=next_change, updated_at=b("now"), next_position=b("next_position"),
     message_count=b("message_count"), queued_count=b("queued_count"), lease_expires_at=b("lease_expires_at"),
+)  # fmt: skip
+# What upkeep does is no change of the conversation's own.
+ADVANCE_QUIETLY = one_conversation.values(
+    version=b("version"), change=next_change, next_position=b("next_position"), message_count=b("message_count"),
+    queued_count=b("queued_count"), lease_expires_at=b("lease_expires_at"),
 )  # fmt: skip
 SET_LEASE = one_conversation.values(
     generation=b("generation"), lease_token=b("lease_token"), lease_ttl_ms=b("lease_ttl_ms"),
@@ -141,11 +148,10 @@ YOUNGEST_THROUGH = (
     .order_by(m.position.desc())
     .limit(1)
 )  # fmt: skip
-COVERED_SINCE = (
-    select(m.pk)
-    .where(within, SUMMARY, alive, m.summary_through >= b("through"), m.created_version > b("seen"))
-    .limit(1)
-)  # fmt: skip
+# Another summary came, or one went that may have been read.
+_came = and_(alive, m.summary_through >= b("through"), m.created_version > b("seen"))
+_went = and_(m.status == "deleted", m.summary_through <= b("through"), m.version > b("seen"))
+COVERED_SINCE = select(m.pk).where(within, SUMMARY, or_(_came, _went)).limit(1)
 FORGET_RANGE = (
     update(messages)
     .where(within, m.position > b("after"), m.position <= b("through"), alive, m.summary_through.is_(None))

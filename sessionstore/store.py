@@ -346,7 +346,8 @@ class Store(Upkeep):
 
         Or take back what stands after a position, or from a message on. What comes in meanwhile is not touched. Name the
         `backup`, and a call that is repeated after a lost answer takes back nothing more. Raises `Generating`, `InvalidInput`
-        when there is nothing to take back, and `ConversationExists` for a backup that is no fork of this conversation.
+        when there is nothing to take back, `PreconditionFailed` when it was edited while it was copied, and
+        `ConversationExists` for a backup that is no untouched copy of this conversation.
         """
         calls = undo(
             id, backup, after_position=after_position, before_message=before_message, token=token, incarnation=incarnation

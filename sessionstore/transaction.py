@@ -1,6 +1,6 @@
 """What a change gets to run statements with, as long as its transaction is open."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from sessionstore import dialect
@@ -27,12 +27,14 @@ class Statements(dict[Statement, Compiled]):
 class Transaction:
     """Runs statements inside the transaction that is open. A statement that failed dooms it, even if the error is caught."""
 
-    __slots__ = ("_connection", "_statements", "failed")
+    __slots__ = ("_connection", "_statements", "failed", "removed")
 
     def __init__(self, connection: Any, statements: Statements) -> None:
         # A cursor does as well as its connection, and is not made anew for each statement.
         self._connection, self._statements = connection, statements
         self.failed: Exception | None = None
+        self.removed = False
+        """Whether something was removed, or replaced, that must not stay anywhere else."""
 
     def row(self, statement: Statement, **parameters: Any) -> Any:
         """The first row, or None."""
@@ -45,6 +47,10 @@ class Transaction:
     def run(self, statement: Statement, **parameters: Any) -> int:
         """How many rows were changed."""
         return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
+
+    def each(self, statement: Statement, **parameters: Any) -> Iterator[Any]:
+        """All rows, one by one as they are read."""
+        yield from self._run(statement, parameters)
 
     def use(self, action: Callable[[Any], T]) -> T:
         """What something answers that speaks to the database in words of its own."""

@@ -5,14 +5,12 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from sessionstore import queries
-from sessionstore.contexts import instructions
+from sessionstore.contexts import MOST_INSTRUCTIONS, instructions
 from sessionstore.model import Message, Order, Page
 from sessionstore.transaction import Transaction
 
 END = 2**63 - 1
 LOOKED_AT_ONCE = 100
-# More instructions than that at the beginning are no instructions.
-MOST_INSTRUCTIONS = 16
 
 
 class Stretch(msgspec.Struct, frozen=True):

@@ -103,6 +103,7 @@ class UnguardedConversation(Life):
 
     def _roll_back(self, turn: Turn) -> None:
         """Undo what stands from a turn's beginning on: inputs wait again, messages are deleted. Older edits stay."""
+        self.transaction.removed = True
         inputs.unclaim(self, turn.number, turn.first_position)
         self.row.message_count -= self.transaction.run(
             statements.TRUNCATE,

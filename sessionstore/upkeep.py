@@ -57,7 +57,7 @@ class Upkeep(Live):
         forgetting.erase_abandoned()
         forgetting.catch_up()
         forgetting.merge()
-        return self.database.empty_log()
+        return self.database.empty_log() and not forgetting.is_needed
 
     def export(
         self,

@@ -20,6 +20,7 @@ GROUP_SECONDS = 0.005
 LOOK_EVERY_SECONDS = 0.002
 # A message is at least three changed rows: its own, its conversation's, and the note that the index lacks it.
 LOOK_EVERY_CHANGES = 3 * fulltext.PIECE_ROWS
+CHORE_SECONDS = 0.005
 
 
 class Writer:
@@ -35,7 +36,7 @@ class Writer:
         self._cursor: Any = None
         self._checkpointer: Any = None
         self._tried_at_bytes, self._look_at = 0, 0.0
-        self._index_due_at = 0
+        self._index_due_at, self._removed = 0, False
         self._closed = False
         self.refusal: Unavailable | None = None
         self.committed: Callable[[], None] | None = None
@@ -174,6 +175,7 @@ class Writer:
             if transaction.failed is not None:
                 raise transaction.failed
         finally:
+            self._removed = self._removed or transaction.removed
             transaction.over()
         return result
 
@@ -240,23 +242,28 @@ class Writer:
 
     def _index_is_due(self) -> bool:
         # Once so much was written that there may be a piece of work, and after the first commit for what others have left.
-        return self._connection is not None and self._connection.total_changes >= self._index_due_at
+        # What was removed may not stay in the notes for the index until somebody writes as much as that.
+        return self._connection is not None and (self._removed or self._connection.total_changes >= self._index_due_at)
 
     def catch_index_up(self) -> None:
-        """Let the search index catch up by one piece, in a transaction of its own that waits for nobody."""
+        """Let the search index catch up by a piece or two, in transactions of their own that wait for nobody."""
+        end = time.monotonic() + CHORE_SECONDS
         try:
             self._settle()
             if self._connection is None:
                 return
-            self._index_due_at = self._connection.total_changes + LOOK_EVERY_CHANGES
-            if fulltext.is_due(self._connection):
+            self._index_due_at, self._removed = self._connection.total_changes + LOOK_EVERY_CHANGES, False
+            while fulltext.is_due(self._connection):
                 with dialect.without_waiting(self._connection, self._timeout):
                     self.begin()
-                if fulltext.catch_up(self._connection):
-                    self._index_due_at = 0
+                fulltext.catch_up(self._connection)
                 self._dialect.do_commit(self._connection)
+                if time.monotonic() > end:
+                    self._removed = True
+                    return
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # It is tried again after another commit.
+            self._removed = True
             self.known(error)
         finally:
             self._settle()
@@ -301,7 +308,8 @@ class Writer:
             return False
         self.begin()
         self._settle()
-        return bool(self._connection.execute(dialect.EMPTY_LOG).fetchone()[0] == 0)
+        with dialect.without_waiting(self._connection, self._timeout):
+            return bool(self._connection.execute(dialect.EMPTY_LOG).fetchone()[0] == 0)
 
 
 class _Undone(Exception):

@@ -226,6 +226,9 @@ def compact(state: State, call: Call, _: int) -> Step:
         return state, Said("replayed", -1, shown([there])) if same else Said("message-exists")
     covered = [m for m in placed(state) if (m.position or 0) <= through]
     newer = [m for m in state.messages if m.summary is not None and m.status != "deleted" and m.born > seen]
+    went = [m for m in state.messages if m.summary is not None and m.status == "deleted" and m.version > seen]
+    if any((m.summary or 0) <= through for m in went):
+        return state, Said("stale")
     if seen > state.version or any(m.version > seen for m in covered) or any((m.summary or 0) >= through for m in newer):
         return state, Said("stale")
     if not any(m.position == through and m.status != "deleted" for m in covered):

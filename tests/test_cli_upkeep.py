@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from sessionstore import Store, queries
 from sessionstore.cli import EX_TEMPFAIL, main
+from sessionstore.cli.group import EX_IOERR
 from tests.conftest import TOKEN, Clock, reply, texts, user
 
 DAY = 86_400_000
@@ -74,19 +75,27 @@ def test_export_and_import_go_round(run: Any, plain: Store, tmp_path: Path) -> N
     assert run("export", "-o", str(file)).stdout == f"1 conversations, 2 messages written to {file}\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     again = run("export", "-o", str(file))
-    assert (again.exit_code, "cannot be made" in again.stderr) == (1, True)
+    assert (again.exit_code, "is there already" in again.stderr) == (1, True)
     assert run("export").stdout_bytes == file.read_bytes()
     run("migrate", database=other)
     assert run("import", str(file), database=other).stdout == "1 conversations, 2 messages imported, 0 left out\n"
     assert run("export", database=other).stdout_bytes == file.read_bytes()
     taken = run("import", str(file), database=other)
-    assert (taken.exit_code, taken.stderr) == (1, "Error: Conversation old exists already.\n")
+    assert taken.exit_code == 1
+    assert taken.stderr == "0 conversations were imported before this:\nError: Conversation old exists already.\n"
     skipped = json.loads(run("import", str(file), "--skip-existing", "--json", database=other).stdout)
     assert (skipped["conversations"], skipped["skipped"]) == (0, 1)
     file.write_bytes(file.read_bytes().replace(b'"role":"user"', b'"role":"No"'))
     run("migrate", database=other.replace("other", "third"))
     wrong = run("import", str(file), database=other.replace("other", "third"))
     assert (wrong.exit_code, "Line" in wrong.stderr) == (1, True)
+
+
+def test_an_export_that_fails_leaves_no_file(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "out.jsonl"
+    assert run("export", "nowhere", "-o", str(file)).exit_code == 1
+    assert run("export", "-o", str(tmp_path / "no folder" / "out.jsonl")).exit_code == EX_IOERR
+    assert not [entry for entry in tmp_path.iterdir() if "out" in entry.name or "export" in entry.name]
 
 
 def test_export_for_people(run: Any) -> None:
@@ -112,7 +121,7 @@ def test_search_shows_where(run: Any) -> None:
 
 
 def test_usage_is_added_up(run: Any) -> None:
-    assert "turns 1\tinput tokens 12" in run("usage").stdout
+    assert "turns 1\tinput tokens 12\t" in run("usage").stdout
     assert run("usage", "--by", "day").stdout.startswith("20")
     assert json.loads(run("usage", "--by", "conversation", "--conversation", "old", "--json").stdout)["of"] == "old"
     assert run("usage", "--since", "1d").stdout == ""

@@ -150,6 +150,15 @@ def test_an_older_summary_counts_again_when_the_newer_one_goes(store: Store) -> 
         compact(store, "second", 3, store.get("c").version, "s2")
 
 
+def test_a_compaction_of_what_a_summary_said_is_stale_when_that_was_deleted(store: Store) -> None:
+    """It would bring back what was deleted (found by review)."""
+    compact(store, "first", 1, store.get("c").version, "s1")
+    seen = store.get("c").version
+    store.delete_message("c", "s1")
+    with pytest.raises(errors.Stale):
+        compact(store, "second, with what the first one said", 3, seen)
+
+
 def test_a_truncate_takes_the_summaries_of_what_it_removes(store: Store) -> None:
     compact(store, "first", 1, store.get("c").version)
     compact(store, "second", 3, store.get("c").version)

@@ -1,5 +1,6 @@
 """The schema: every revision up and down with data, models and migrations agree, failures and newer files leave no trace."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -38,7 +39,9 @@ def _normal(sql: str | None) -> Any:
     if sql is None:
         return None
     head, _, rest = sql.partition("(")
-    parts = (" ".join(line.strip().rstrip(",").split()) for line in rest.replace("\t", " ").split("\n"))
+    # A column that was added later stands in the line of the one before it.
+    lines = re.sub(r", (\w+ (?:INTEGER|TEXT)\b)", r"\n\1", rest.replace("\t", " ")).split("\n")
+    parts = (" ".join(line.strip().rstrip(",").split()) for line in lines)
     return (" ".join(head.split()), frozenset(part for part in parts if part))
 
 

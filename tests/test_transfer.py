@@ -60,6 +60,7 @@ def test_the_round_trip_is_exact(full: Store, other: Store) -> None:
     first = exported(full)
     done = other.import_(io.BytesIO(first))
     assert (done.conversations, done.skipped, done.bytes) == (4, 0, len(first))
+    assert first.splitlines()[-1] == b'{"end":{"conversations":4}}'
     assert exported(other) == first
     for id in ("root", "child", "fork"):
         there, here = full.get(id), other.get(id)
@@ -134,6 +135,9 @@ def lines(text: bytes) -> list[Any]:
 
 
 WRONG: list[tuple[Any, str]] = [
+    (lambda rows: rows[3]["message"].update(summary_through=2**40), "stands behind"),
+    (lambda rows: rows[-3]["message"].pop("mode"), "has a mode"),
+    (lambda rows: rows[1]["conversation"].update(parent_id="\ud800"), "Line 2"),
     (lambda rows: rows.pop(0), "Line 1: This is no export"),
     (lambda rows: rows[0]["sessionstore"].update(format=2), "Line 1: This is no export"),
     (lambda rows: rows[1]["conversation"].update(id="a/b"), "Line 2"),
@@ -146,12 +150,20 @@ WRONG: list[tuple[Any, str]] = [
     (lambda rows: rows[3]["message"].update(version=999), "ahead of its conversation"),
     (lambda rows: rows[3]["message"].update(position=999), "ahead of its conversation"),
     (lambda rows: rows[3]["message"].update(status="deleted"), "content and digest"),
-    (lambda rows: rows[3]["message"].update(status="queued"), "contradicts itself"),
+    (lambda rows: rows[3]["message"].update(status="queued"), "has no position"),
     (lambda rows: rows[3]["message"].update(digest="x"), "Line 4"),
     (lambda rows: rows[4]["message"].update(id=rows[3]["message"]["id"]), "contradicts itself"),
     (lambda rows: rows[4]["message"].update(position=0), "contradicts itself"),
-    (lambda rows: rows.append([]), "Line"),
-    (lambda rows: rows.append({}), "one thing"),
+    (lambda rows: rows.insert(-1, []), "Line"),
+    (lambda rows: rows.insert(-1, {}), "one thing"),
+    (lambda rows: rows.append(rows[0]), "behind the end"),
+    (lambda rows: rows.insert(-1, rows[0]), "begins once"),
+    (lambda rows: rows.pop(), "ends before the export does"),
+    (lambda rows: rows.pop(-2), "messages, and not"),
+    (lambda rows: rows.pop(1), "belongs to no conversation"),
+    (lambda rows: rows[-1]["end"].update(conversations=2), "1 conversations, and not 2"),
+    (lambda rows: rows[1]["conversation"].update(updated_at=2**60), "Line 2"),
+    (lambda rows: rows[1]["conversation"].update(forked_from_id="a/b", forked_from_position=1), "Line 2"),
 ]
 
 
@@ -165,6 +177,10 @@ def test_a_line_that_is_wrong_is_named_and_its_conversation_is_not_there(
     text = "\n".join(json.dumps(row) for row in rows).encode()
     with pytest.raises(errors.InvalidInput, match=reason):
         other.import_(io.BytesIO(text))
+    if reason in ("behind the end", "1 conversations, and not 2"):
+        # The conversation itself was whole.
+        assert [each.id for each in other.conversations().items] == ["root"]
+        return
     assert other.conversations().items == []
     other.create("root")
     assert Tables(tmp_path / "other.db").one("SELECT count(*) FROM messages") == 0
@@ -174,7 +190,8 @@ def test_a_line_that_is_wrong_is_named_and_its_conversation_is_not_there(
 def test_what_is_no_json_is_refused(other: Store, raw: bytes) -> None:
     with pytest.raises(errors.InvalidInput, match="Line 1"):
         other.import_(io.BytesIO(raw + b"\n"))
-    assert other.import_(io.BytesIO()) == Imported()
+    with pytest.raises(errors.InvalidInput, match="ends before"):
+        other.import_(io.BytesIO())
 
 
 def test_a_long_conversation_comes_in_pieces_and_is_seen_only_whole(
@@ -209,6 +226,50 @@ def test_an_import_that_breaks_off_leaves_nothing_that_is_seen(
     other.create("long")
 
 
+def test_an_import_that_stood_still_for_too_long_does_not_go_on(
+    plain: Store, other: Store, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    """Somebody has tidied its first messages up: it must not be seen without them (found by review)."""
+    monkeypatch.setattr(importing, "PIECE_ROWS", 10)
+    plain.create("long", messages=[user(n) for n in range(95)])
+
+    def sleep(done: Imported) -> None:
+        if done.bytes > 5000:
+            clock.advance(7_200_000)
+            other.prune()
+
+    with pytest.raises(errors.InvalidInput, match="stood still"):
+        other.import_(io.BytesIO(exported(plain)), progress=sleep)
+    assert other.conversations().items == []
+
+
+def test_what_arrives_is_no_news_before_it_is_there(
+    plain: Store, other: Store, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(importing, "PIECE_ROWS", 10)
+    plain.create("long", messages=[user(n) for n in range(95)])
+    other.create("there")
+    known = other.list_changes().change
+    told = list[Any]()
+    other.import_(io.BytesIO(exported(plain)), progress=lambda _: told.append(other.list_changes(known)))
+    assert all(each.deleted == [] and each.conversations == [] for each in told[:-1])
+    assert [each.id for each in other.list_changes(known).conversations] == ["long"]
+
+
+def test_who_was_quicker_than_an_import_is_left_alone(plain: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importing, "PIECE_ROWS", 10)
+    plain.create("long", messages=[user(n) for n in range(25)])
+    text, hurried = exported(plain), list[bool]()
+
+    def hurry(done: Imported) -> None:
+        if not hurried:
+            other.create("long", messages=[user("mine")])
+            hurried.append(True)
+
+    assert other.import_(io.BytesIO(text), skip_existing=True, progress=hurry).skipped == 1
+    assert texts(other, "long") == ["mine"]
+
+
 def test_memory_does_not_grow_with_the_conversation(plain: Store, other: Store, tmp_path: Path) -> None:
     plain.create("long")
     for _ in range(40):
@@ -232,6 +293,8 @@ def test_markdown_is_to_be_read(full: Store) -> None:
     assert "## assistant (interrupted)\n\nhalf\n\n" in text
     assert "## system, a summary\n\nin short\n\n" in text
     assert "# child\n\n## user\n\none\n\ntwo\n\n" in text
+    full.append("child", [user("\x1b[31mred\0\ud800")])
+    assert "\ufffd[31mred\ufffd\ufffd" in exported(full, ["child"], format="markdown").decode()
     assert '````json\n{"a":"```"}\n````' in text
     with pytest.raises(errors.InvalidInput):
         exported(full, format="html")

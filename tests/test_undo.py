@@ -40,26 +40,28 @@ def test_an_undo_whose_second_half_was_lost_is_done_by_its_repeat(store: Store) 
 def test_a_place_may_be_named(store: Store) -> None:
     assert store.undo("c", before_message="q1").value.removed == 2
     assert store.undo("c", after_position=0).value.removed == 1
-    assert store.undo("c", after_position=99).value.removed == 0
+    with pytest.raises(errors.InvalidInput):
+        store.undo("c", after_position=99)
     with pytest.raises(errors.InvalidInput):
         store.undo("c", after_position=0, before_message="q1")
 
 
 def test_what_comes_in_between_is_not_touched(plain: Store) -> None:
     class Meanwhile:
-        """A store into which somebody writes after each call."""
+        """A store into which somebody writes after the first call of each kind."""
 
         def __getattr__(self, name: str) -> Any:
             def call(*arguments: Any, **options: Any) -> Any:
                 done = getattr(plain, name)(*arguments, **options)
-                plain.append("c", [user(f"after {name}")])
+                if f"after {name}" not in texts(plain, "c"):
+                    plain.append("c", [user(f"after {name}")])
                 return done
 
             return call
 
     undoing.run(Meanwhile(), undoing.undo("c", "kept"))
     assert texts(plain, "c")[:2] == ["q0", "a0"]
-    assert texts(plain, "c")[-3:] == ["after fork", "after messages", "after truncate"]
+    assert texts(plain, "c")[2:] == ["q1", "a1", "after fork", "after messages", "after truncate"]
     assert texts(plain, "kept") == ["q0", "a0", "q1", "a1", "after get"]
 
 
@@ -67,7 +69,7 @@ def test_an_undo_that_cannot_be_leaves_nothing_behind(store: Store, tables: Tabl
     store.create("silent", messages=[reply("hello")])
     with pytest.raises(errors.InvalidInput):
         store.undo("silent", "kept")
-    with pytest.raises(errors.MessageNotFound):
+    with pytest.raises(errors.MessageNotFound, match="in conversation c"):
         store.undo("c", "other", before_message="nowhere")
     assert tables.one("SELECT count(*) FROM conversations WHERE deleted_at IS NULL") == 2
     store.create("taken")
@@ -77,6 +79,62 @@ def test_an_undo_that_cannot_be_leaves_nothing_behind(store: Store, tables: Tabl
     with pytest.raises(errors.Generating):
         store.undo("c")
     assert store.undo("c", token=TOKEN).value.removed == 2
+
+
+def test_only_a_whole_fork_of_this_life_is_a_backup(store: Store, tables: Tables) -> None:
+    """Another one lacks what would be taken back (found by review)."""
+    store.fork("c", "part", through_position=1)
+    with pytest.raises(errors.ConversationExists):
+        store.undo("c", "part")
+    store.undo("c", "whole")
+    store.delete("c")
+    store.create("c", recreate=1, messages=[user("new")])
+    with pytest.raises(errors.ConversationExists):
+        store.undo("c", "whole")
+    assert texts(store, "c") == ["new"]
+
+
+def test_an_edit_in_between_is_not_lost(plain: Store) -> None:
+    """The fork has the old text: what was edited is nowhere else (found by review)."""
+
+    class Edited:
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                done = getattr(plain, name)(*arguments, **options)
+                if name == "fork":
+                    plain.put("c", user("edited", "q1"))
+                return done
+
+            return call
+
+    with pytest.raises(errors.PreconditionFailed):
+        undoing.run(Edited(), undoing.undo("c", "kept"))
+    assert texts(plain, "c") == ["q0", "a0", "edited", "a1"]
+    assert len(plain.conversations().items) == 1
+
+
+def test_a_backup_that_was_gone_on_with_is_none_any_more(store: Store) -> None:
+    store.undo("c", "kept")
+    store.truncate("kept", after_position=1, through_position=3)
+    with pytest.raises(errors.ConversationExists):
+        store.undo("c", "kept")
+    assert texts(store, "c") == ["q0", "a0"]
+
+
+def test_a_fork_that_was_made_is_recognised_though_its_last_message_has_gone(store: Store) -> None:
+    store.fork("c", "f", through_message="q1")
+    store.delete_message("c", "q1")
+    with pytest.raises(errors.ConversationExists) as same:
+        store.fork("c", "f", through_message="q1")
+    assert same.value.same
+
+
+def test_the_lease_is_judged_before_the_message_where_a_fork_ends(store: Store) -> None:
+    store.create("f")
+    store.acquire("c", "w", token=TOKEN)
+    for new in ("f", "fresh"):
+        with pytest.raises(errors.Generating):
+            store.fork("c", new, through_message="nowhere")
 
 
 def test_a_fork_ends_at_a_message_by_its_id(store: Store) -> None:

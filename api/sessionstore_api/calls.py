@@ -70,7 +70,11 @@ class Call(Generic[B, Q]):
         return str(self._incoming.path_params["message_id"])
 
     def life_of_cursor(self, incarnation: int) -> int:
-        """The life that a cursor belongs to. Raises `ConversationDeleted` when the header names another one."""
+        """The life that a cursor belongs to. Raises `ConversationDeleted` when the header names another one.
+
+        What is wrong in the query itself is judged before that.
+        """
+        self.store.limits.page_size(getattr(self.query, "limit", None))
         if self.incarnation not in (None, incarnation):
             raise ConversationDeleted(conversation_id=self.id, incarnation=incarnation)
         return incarnation
@@ -114,9 +118,9 @@ def moment_of(text: str | None, path: str) -> int | None:
     if text is None:
         return None
     try:
-        time = datetime.fromisoformat(text)
-        if time.tzinfo is None:
+        if not _RFC3339.fullmatch(text):
             raise ValueError
+        time = datetime.fromisoformat(text.upper())
         milliseconds = (time - EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
         raise InvalidInput(reason="Expected a time like 2026-11-30T12:00:00Z", path=path) from None
@@ -229,4 +233,5 @@ def _nothing_asked(kind: Any) -> Any:
     return _convert({}, kind, root="?")
 
 
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
 _INTEGER = re.compile("-?(0|[1-9][0-9]{0,30})")

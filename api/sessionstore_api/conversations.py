@@ -59,6 +59,8 @@ async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     if query.since_change is not None:
         return await _list_moved(call, query.since_change)
     cursor = None if query.cursor is None else decode_cursor(query.cursor, ConversationsCursor)
+    if cursor is not None and cursor.order != query.order:
+        raise InvalidInput(reason="The cursor belongs to a list in another order", path="?cursor")
     before = None if cursor is None else cursor.before
     page = await call.store.conversations(
         generating=query.generating,
@@ -75,8 +77,8 @@ async def list_conversations(call: Call[None, ConversationsQuery]) -> Response:
     )
     data = [conversation_body(conversation) for conversation in page.items]
     # As of the first page: whoever follows the changes from there misses nothing that moved meanwhile.
-    change = page.change if cursor is None else cursor.change
-    following = None if page.next is None else ConversationsCursor(page.next, change)
+    change = page.change if cursor is None or cursor.change is None else cursor.change
+    following = None if page.next is None else ConversationsCursor(page.next, query.order, change)
     return answer(200, ConversationsPage(data=data, next_cursor=encode_cursor(following), change=change))
 
 
@@ -86,7 +88,7 @@ async def _list_moved(call: Call[None, ConversationsQuery], since: int) -> Respo
     if query != unfiltered:
         raise InvalidInput(reason="What moved is told of all conversations, or of none", path="?since_change")
     cursor = None if query.cursor is None else decode_cursor(query.cursor, MovedCursor)
-    place = None if cursor is None else ListPlace(cursor.change, cursor.whole)
+    place = None if cursor is None else ListPlace(cursor.change, cursor.horizon)
     return answer(200, moved_page(await call.store.list_changes(since, next=place, limit=query.limit)))
 
 
@@ -133,6 +135,8 @@ async def compact_conversation(call: Call[CompactConversation, NoQuery]) -> Resp
     """
     body = call.body
     summary = Draft(id=body.id, role=body.summary.role, content=body.summary.content, metadata=body.summary.metadata)
+    if body.id is not None:
+        call.store.limits.id(body.id)
     done = await call.store.compact(
         call.id,
         summary,

@@ -31,9 +31,9 @@ async def list_messages(call: Call[None, MessagesQuery]) -> Response:
     after, before, incarnation = query.after, query.before, call.incarnation
     if query.cursor is not None:
         cursor = decode_cursor(query.cursor, MessagesCursor)
-        incarnation, position = call.life_of_cursor(cursor.incarnation), cursor.position
         if (cursor.order, cursor.view) != (query.order, query.view):
             raise InvalidInput(reason="The cursor belongs to another list", path="?cursor")
+        incarnation, position = call.life_of_cursor(cursor.incarnation), cursor.position
         after, before = (position, before) if query.order == "asc" else (after, position)
     page = await call.store.messages(
         call.id, after=after, before=before, order=query.order, view=query.view, limit=query.limit, incarnation=incarnation

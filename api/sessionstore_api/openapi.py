@@ -89,7 +89,11 @@ def _path_parameters(operation: Operation) -> list[dict[str, Any]]:
 
 def _query_parameters(operation: Operation) -> list[dict[str, Any]]:
     properties = msgspec.json.schema_components([operation.query])[1][operation.query.__name__].get("properties", {})
-    return [{"name": name, "in": "query", "schema": _not_null(schema)} for name, schema in properties.items()]
+    required = {field.name for field in msgspec.structs.fields(operation.query) if field.required}
+    return [
+        {"name": name, "in": "query", "required": name in required, "schema": _not_null(schema)}
+        for name, schema in properties.items()
+    ]
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,11 @@ LEASED: Errors = (errors.LeaseLost,)
 GUARDED: Errors = (*LIFE, *LEASED, errors.Generating)
 
 
+def in_query(error: errors.InvalidInput) -> errors.InvalidInput:
+    """What the library says of an argument, said of a query parameter."""
+    return type(error)(reason=error.reason, path=error.path.replace("$.", "?", 1)) if error.path.startswith("$.") else error
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the table of routes."""
 
@@ -84,6 +89,8 @@ class Resource:
         call = Call(incoming, body, decode_query(incoming, operation.query))
         try:
             return await operation.handler(call)
+        except errors.InvalidInput as error:
+            raise in_query(error) if operation.body is None else error from None
         except asyncio.CancelledError:
             # The server stops, and its patience is at an end; what was begun goes on without us.
             raise (errors.Closed if operation.method == "GET" else errors.OutcomeUnknown) from None

@@ -15,6 +15,7 @@ depends_on = None
 def upgrade() -> None:
     op.drop_index("ix_conversations_list", "conversations")
     op.drop_index("ix_conversations_parent_pk", "conversations")
+    op.add_column("conversations", sa.Column("arriving_at", sa.Integer()))
     living = "deleted_at IS NULL"
     partial_index("ix_conversations_list", "conversations", ["owner", "change", "parent_pk", "updated_at"], living)
     partial_index("ix_conversations_created", "conversations", ["owner", "pk"], living)
@@ -41,6 +42,7 @@ def downgrade() -> None:
         op.drop_index(f"ix_conversations_{name}", "conversations")
     partial_index("ix_conversations_parent_pk", "conversations", ["parent_pk"], "parent_pk IS NOT NULL")
     partial_index("ix_conversations_list", "conversations", ["owner", "change"], "deleted_at IS NULL")
+    op.execute("ALTER TABLE conversations DROP COLUMN arriving_at")
 
 
 def create_pruned() -> None:
@@ -62,6 +64,7 @@ def create_search() -> None:
         sa.PrimaryKeyConstraint("message_pk", name="pk_search_pending"),
         sqlite_strict=True,
     )
+    partial_index("ix_search_pending_said", "search_pending", ["message_pk"], "said IS NOT NULL")
     for statement in INDEX.values():
         op.execute(sa.text(statement.replace(":", r"\:")))
     # What is there already is indexed like what is new: in small pieces, later.

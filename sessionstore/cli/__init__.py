@@ -1,6 +1,6 @@
 """The command line. Data goes to stdout, words about it to stderr; exit codes are those of sysexits where they say something.
 
-0 done · 1 refused or failed · 2 wrong usage · 69 database unavailable · 75 busy or being generated, try again
+0 done · 1 refused or failed · 2 wrong usage · 69 database unavailable · 74 file trouble · 75 busy or being generated, try again
 """
 
 from sessionstore.cli import looking, upkeep

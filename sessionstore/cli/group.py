@@ -1,5 +1,6 @@
 """The group of all commands: the library's own, and those that installed packages offer."""
 
+import errno
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Any
@@ -9,7 +10,7 @@ import click
 import sessionstore
 from sessionstore.errors import DatabaseUnusable, Generating, SessionStoreError, Unavailable
 
-EX_UNAVAILABLE, EX_TEMPFAIL = 69, 75
+EX_UNAVAILABLE, EX_IOERR, EX_TEMPFAIL = 69, 74, 75
 
 
 class Commands(click.Group):
@@ -33,6 +34,11 @@ class Commands(click.Group):
         except SessionStoreError as error:
             click.echo(f"Error: {error}", err=True)
             ctx.exit(_exit_code(error))
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            click.echo(f"Error: {error.filename or 'the output'}: {error.strerror}", err=True)
+            ctx.exit(EX_IOERR)
 
 
 @click.group(cls=Commands)

@@ -89,4 +89,4 @@ def usage_line(usage: Usage) -> str:
     """Sums, in a line."""
     named = [] if usage.of is None else [usage.of]
     counted = ("turns", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost")
-    return "\t".join([*named, *(f"{name.replace('_', ' ')} {getattr(usage, name):g}" for name in counted)])
+    return "\t".join([*named, *(f"{name.replace('_', ' ')} {getattr(usage, name)}" for name in counted)])

@@ -2,10 +2,11 @@
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import click
 
@@ -14,9 +15,9 @@ from sessionstore.cli.group import EX_TEMPFAIL, main
 from sessionstore.cli.options import AGE, database_option, file_of, json_option, opened, settings_of
 from sessionstore.cli.printing import plain, show_one
 from sessionstore.database import Database
-from sessionstore.errors import SchemaBehind
+from sessionstore.errors import SchemaBehind, SessionStoreError
 from sessionstore.exporting import Format
-from sessionstore.model import Pruned
+from sessionstore.model import Imported, Pruned
 from sessionstore.settings import Settings
 
 
@@ -153,8 +154,19 @@ def import_(database: str | None, *, as_json: bool, skip_existing: bool, file: P
     Example: sessionstore import conversations.jsonl
     """
     size = file.stat().st_size
+    so_far = Imported()
+
+    def note(done: Imported) -> None:
+        nonlocal so_far
+        so_far = done
+        advance(done.bytes, size)
+
     with opened(database) as store, file.open("rb") as lines, _bar("Importing", shown=True) as advance:
-        done = store.import_(lines, skip_existing=skip_existing, progress=lambda done: advance(done.bytes, size))
+        try:
+            done = store.import_(lines, skip_existing=skip_existing, progress=note)
+        except SessionStoreError:
+            click.echo(f"{so_far.conversations} conversations were imported before this:", err=True)
+            raise
     words = f"{done.conversations} conversations, {done.messages} messages imported, {done.skipped} left out"
     show_one(plain(done), words, as_json=as_json)
 
@@ -165,16 +177,19 @@ def _pieces(done: Pruned) -> int:
 
 @contextmanager
 def _written(output: Path | None) -> Iterator[BinaryIO]:
-    """Where to write: a file that was not there, readable by its owner only, or stdout."""
+    """Where to write: stdout, or a file that was not there, for its owner only, which gets its name when it is whole."""
     if output is None:
         yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
         return
-    try:
-        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise click.ClickException(f"{output} cannot be made: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
+    if output.exists():
+        raise click.ClickException(f"{output} is there already")
+    # The name that it has until then is private by itself.
+    with tempfile.NamedTemporaryFile(dir=output.parent, prefix=".sessionstore-export-") as file:
+        yield cast("BinaryIO", file)
+        file.flush()
+        os.fsync(file.fileno())
+        os.link(file.name, output)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from sessionstore.errors import InvalidInput, UnexpectedAnswer
+from sessionstore.errors import UnexpectedAnswer
 
 T = TypeVar("T")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,14 +63,10 @@ def moment(text: Any) -> int:
 
 
 def time_of(milliseconds: int | None) -> str | None:
-    """A time as it is sent. Raises `InvalidInput` for one that no calendar has."""
+    """A time as it is sent."""
     if milliseconds is None:
         return None
-    try:
-        time = EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        raise InvalidInput(reason="There is no such time") from None
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (EPOCH + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds(text: str | None) -> int:

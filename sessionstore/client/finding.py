@@ -34,9 +34,10 @@ def conversations(
     limit: int | None = None,
 ) -> Steps[ConversationPage]:
     """See `Store.conversations`."""
+    limits.one_of(order, ("changed", "created"), "$.order")
     limits.number(before, "$.before")
     limits.page_size(limit)
-    cursor = None if before is None else encode_cursor(ConversationsCursor(before, before))
+    cursor = None if before is None else encode_cursor(ConversationsCursor(before, order, None))
     query = {
         "generating": generating,
         "parent_id": None if parent_id is None else limits.id(parent_id, "$.parent_id"),
@@ -44,8 +45,8 @@ def conversations(
         "q": limits.title(containing, "$.q"),
         "metadata_key": limits.title(metadata_key, "$.metadata_key"),
         "metadata_value": limits.title(metadata_value, "$.metadata_value"),
-        "changed_since": time_of(limits.number(changed_since, "$.changed_since")),
-        "changed_before": time_of(limits.number(changed_before, "$.changed_before")),
+        "changed_since": time_of(limits.moment(changed_since, "$.changed_since")),
+        "changed_before": time_of(limits.moment(changed_before, "$.changed_before")),
         "order": order,
         "cursor": cursor,
         "limit": limit,
@@ -84,12 +85,13 @@ def usage(
     limit: int | None = None,
 ) -> Steps[Page[Usage]]:
     """See `Store.usage`."""
+    limits.one_of(by, ("total", "day", "conversation"), "$.by")
     limits.number(after, "$.after")
     query = {
         "conversation_id": None if conversation_id is None else limits.id(conversation_id, "$.conversation_id"),
         "descendants": descendants or None,
-        "since": time_of(limits.number(since, "$.since")),
-        "until": time_of(limits.number(until, "$.until")),
+        "since": time_of(limits.moment(since, "$.since")),
+        "until": time_of(limits.moment(until, "$.until")),
         "by": by,
         "cursor": None if after is None else encode_cursor(UsageCursor(by, after)),
         "limit": limits.page_size(limit),

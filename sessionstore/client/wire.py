@@ -252,7 +252,7 @@ class ListSent(msgspec.Struct):
             deleted=self.deleted,
             change=self.change,
             reset=self.reset,
-            next=None if cursor is None else ListPlace(cursor.change, cursor.whole),
+            next=None if cursor is None else ListPlace(cursor.change, cursor.horizon),
         )
 
 

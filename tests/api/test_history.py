@@ -83,8 +83,13 @@ def test_lists_are_filtered(client: TestClient) -> None:
     assert ids("order=created") == ["child", "c"]
     assert ids("changed_since=2027-01-15T08:00:00Z") == ["child", "c"]
     assert ids("changed_before=2027-01-15T08:00:00Z") == []
-    for query in ("changed_since=yesterday", "changed_since=2027-01-15T08:00:00", "order=up", "metadata_value=x"):
+    assert ids("changed_since=2027-01-15t08:00:00.000z") == ["child", "c"]
+    times = ("yesterday", "2027-01-15T08:00:00", "2027-W01-1T00:00Z", "20270115T080000Z", "9999-12-31T23:59:60Z")
+    for query in (*(f"changed_since={time}" for time in times), "order=up", "metadata_value=x"):
         problem(client.get(f"{C}?{query}"), 422, "invalid")
+    cursor = client.get(f"{C}?limit=1").json()["next_cursor"]
+    problem(client.get(f"{C}?order=created&cursor={cursor}"), 422, "invalid")
+    problem(client.get(f"{C}/c/messages?cursor={cursor}"), 400, "malformed")
     problem(client.get(f"{C}?since_change=0&roots=true"), 422, "invalid")
 
 
@@ -98,7 +103,7 @@ def test_search_has_pages_and_marks(client: TestClient) -> None:
     assert ([entry["message"]["content"] for entry in rest["data"]], rest["next_cursor"]) == (["Basil 0"], None)
     assert client.get("/v1/search?q=m1&conversation_id=c").json()["data"][0]["message"]["id"] == "m1"
     problem(client.get("/v1/search"), 422, "invalid")
-    problem(client.get("/v1/search?q=%22"), 422, "invalid")
+    assert problem(client.get("/v1/search?q=%22"), 422, "invalid")["path"] == "?q"
     problem(client.get("/v1/search?q=a&conversation_id=nowhere"), 404, "conversation-not-found")
     problem(client.get("/v1/search?q=a&cursor=x"), 400, "malformed")
 
