@@ -141,10 +141,10 @@ FORGET_SUMMARIES = (
 CHANGED_THROUGH = (
     select(m.pk).where(within, CHANGED_ROW, m.version > b("seen"), m.position <= b("through")).limit(1)
 )  # fmt: skip
-# Whoever came later stands later; only inputs are older than their place, and claiming one changes it.
+# Whoever came later stands later. Only inputs are older than their place, but whoever claims one changes it.
 YOUNGEST_THROUGH = (
     select(m.created_version)
-    .where(within, m.position <= b("through"), m.mode.is_(None))
+    .where(within, m.position <= b("through"))
     .order_by(m.position.desc())
     .limit(1)
 )  # fmt: skip

@@ -64,6 +64,14 @@ def test_a_compaction_of_what_has_changed_is_stale(store: Store, change: str, ta
     compact(store, "in short", 4, seen)
 
 
+def test_a_compaction_of_what_came_after_it_was_seen_is_stale(store: Store) -> None:
+    seen = store.get("c").version
+    say(store, "c", "unseen")
+    with pytest.raises(errors.Stale):
+        compact(store, "in short", 5, seen)
+    compact(store, "in short", 4, seen)
+
+
 def test_a_compaction_of_what_was_claimed_meanwhile_is_stale(store: Store) -> None:
     """An input is older than its place in the transcript."""
     store.queue_inputs("c", [user("waits")])

@@ -166,6 +166,8 @@ def test_who_steers_a_turn_begins_none(store: Store) -> None:
     store.claim_inputs("c", ["i"], token=TOKEN)
     store.finish("c", [user("a1", role="assistant")], token=TOKEN)
     assert shown(store, max_messages=5) == ["q1", "thinking", "and this", "a1"]
+    with pytest.raises(errors.BudgetTooSmall):
+        store.context("c", max_messages=3)
 
 
 def test_two_messages_that_were_sent_together_stay_together(store: Store) -> None:

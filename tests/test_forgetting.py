@@ -218,7 +218,10 @@ def test_a_tombstone_with_dead_children_goes(plain: Store, clock: Clock) -> None
     assert plain.prune().tombstones == 2
 
 
-def test_what_a_pruner_left_behind_is_erased_by_the_next(aged: Store, clock: Clock, tables: Tables) -> None:
+@pytest.mark.parametrize("indexed", [False, True])
+def test_what_a_pruner_left_behind_is_erased_by_the_next(aged: Store, tables: Tables, indexed: bool) -> None:
+    if indexed:
+        aged._forgetting().catch_up()
     steps = aged._forgetting().prune(forgetting.Retention(keep=0))
     for piece in steps:
         if piece.conversations:
@@ -279,6 +282,33 @@ def test_what_is_shortened_meanwhile_is_looked_at_again(plain: Store) -> None:
     assert texts(plain, "b") == [6, 7, 8, 9]
     assert done.skipped == 0
     assert texts(plain, "a") == [36, 37, 38, 39]
+
+
+def test_what_is_shortened_between_the_look_and_the_cut_is_looked_at_again(
+    plain: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain.create("c", messages=[user(n) if n % 2 == 0 else reply(n) for n in range(40)])
+    look, looked = forgetting.Forgetting._cut_of, list[Any]()
+
+    def late(self: Any, *arguments: Any) -> Any:
+        cut = look(self, *arguments)
+        if not looked:
+            plain.truncate("c", after_position=9, through_position=39)
+        looked.append(cut)
+        return cut
+
+    monkeypatch.setattr(forgetting.Forgetting, "_cut_of", late)
+    assert plain.prune(keep_messages=4).messages == 6
+    assert texts(plain, "c") == [6, 7, 8, 9]
+
+
+def test_a_summary_amid_what_is_forgotten_stays(plain: Store) -> None:
+    said = [user(f"m{n}") if n % 2 == 0 else reply(f"m{n}") for n in range(10)]
+    plain.create("c", messages=said)
+    plain.compact("c", user("in short", role="system"), through_position=9, seen_version=1)
+    plain.append("c", said)
+    plain.prune(keep_messages=2)
+    assert texts(plain, "c") == ["in short", "m8", "m9"]
 
 
 def test_a_dry_run_counts_nothing_twice(plain: Store, clock: Clock) -> None:

@@ -189,6 +189,12 @@ def test_a_stale_tag_deletes_no_message(store: Store) -> None:
     store.delete_message("c", "m", if_match=store.message("c", "m").tag)
 
 
+def test_a_truncate_takes_its_range_and_no_more(store: Store) -> None:
+    store.create("t", messages=[user(n) for n in range(6)])
+    assert store.truncate("t", after_position=1, through_position=3).value.removed == 2
+    assert texts(store, "t") == [0, 1, 4, 5]
+
+
 def test_m15_a_truncate_that_comes_twice_keeps_what_came_later(store: Store) -> None:
     store.append("c", [user(n) for n in range(5)])
     assert store.truncate("c", after_position=2, through_position=4).value.removed == 2

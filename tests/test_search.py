@@ -67,6 +67,16 @@ def test_what_is_gone_is_not_found(store: Store) -> None:
     assert found(store, "secret", conversation_id="b") == [("b", "new secret")]
 
 
+def test_what_has_changed_since_it_was_indexed_is_found_as_it_is_now(store: Store, plain: Store, monkeypatch: Any) -> None:
+    store.create("a", messages=[user("old words", "m"), user("other words", "n")])
+    plain.purge()
+    monkeypatch.setattr(Writer, "_index_is_due", lambda _: False)
+    store.put("a", user("new text", "m"))
+    assert found(store, "old") == []
+    assert found(store, "words") == [("a", "other words")]
+    assert found(store, "text") == [("a", "new text")]
+
+
 @pytest.mark.usefixtures("caught_up")
 def test_a_growing_reply_is_found_when_it_is_whole(store: Store) -> None:
     store.create("a")
@@ -102,6 +112,26 @@ def test_pages_neither_skip_nor_repeat_while_messages_come(store: Store) -> None
         if before is None:
             break
     assert seen == [f"basil {n}" for n in reversed(range(7))]
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_only_ones_own_messages_are_found(plain: Store, path: Path, indexed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by who asks for a conversation by its number, and whatever the index says."""
+    monkeypatch.setattr(Writer, "_index_is_due", lambda _: False)
+    plain.create("mine", messages=[user("basil mine")])
+    plain.create("theirs", messages=[user("basil theirs")])
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE conversations SET owner = 'them' WHERE id = 'theirs'")
+    connection.commit()
+    if indexed:
+        fulltext.catch_up(connection)
+        connection.commit()
+    assert found(plain, "basil") == [("mine", "basil mine")]
+    for owner, shown in (("", 0), ("them", 1)):
+        assert len(fulltext.search(connection, ["basil"], owner, 2, 2**62, 10)) == shown
+    connection.close()
+    with pytest.raises(errors.ConversationNotFound):
+        plain.search("basil", conversation_id="theirs")
 
 
 NASTY = [

@@ -256,18 +256,40 @@ def test_what_arrives_is_no_news_before_it_is_there(
     assert [each.id for each in other.list_changes(known).conversations] == ["long"]
 
 
-def test_who_was_quicker_than_an_import_is_left_alone(plain: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_who_was_quicker_than_an_import_is_left_alone(
+    plain: Store, other: Store, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
     monkeypatch.setattr(importing, "PIECE_ROWS", 10)
     plain.create("long", messages=[user(n) for n in range(25)])
-    text, hurried = exported(plain), list[bool]()
+    text = exported(plain)
 
     def hurry(done: Imported) -> None:
-        if not hurried:
+        if done.bytes > len(text) // 2 and not other.list_changes().change > 2:
             other.create("long", messages=[user("mine")])
-            hurried.append(True)
+            if deleted:
+                other.delete("long")
 
-    assert other.import_(io.BytesIO(text), skip_existing=True, progress=hurry).skipped == 1
-    assert texts(other, "long") == ["mine"]
+    error = errors.ConversationDeleted if deleted else errors.ConversationExists
+    with pytest.raises(error):
+        other.import_(io.BytesIO(text), progress=hurry)
+    assert [each.id for each in other.conversations().items] == ([] if deleted else ["long"])
+    assert deleted or texts(other, "long") == ["mine"]
+    assert other.import_(io.BytesIO(text), skip_existing=True).skipped == 1
+
+
+def test_who_was_quicker_than_an_import_may_be_skipped(plain: Store, other: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain.create("c", messages=[user(n) for n in range(25)])
+    meet = importing.Importing._meet
+
+    def hurry(self: Any, line: Any) -> Imported:
+        done = meet(self, line)
+        other.create("c", messages=[user("mine")])
+        return done
+
+    monkeypatch.setattr(importing.Importing, "_meet", hurry)
+    assert other.import_(io.BytesIO(exported(plain)), skip_existing=True) == Imported(skipped=1, bytes=len(exported(plain)))
+    assert texts(other, "c") == ["mine"]
 
 
 def test_memory_does_not_grow_with_the_conversation(plain: Store, other: Store, tmp_path: Path) -> None:

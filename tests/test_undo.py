@@ -113,6 +113,31 @@ def test_an_edit_in_between_is_not_lost(plain: Store) -> None:
     assert len(plain.conversations().items) == 1
 
 
+def test_an_edit_after_the_look_is_not_lost_either(plain: Store) -> None:
+    looked = list[str]()
+
+    class Edited:
+        def __getattr__(self, name: str) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                if name == "truncate":
+                    if not looked:
+                        plain.put("c", user("edited", "q1"))
+                    looked.append(name)
+                return getattr(plain, name)(*arguments, **options)
+
+            return call
+
+    with pytest.raises(errors.PreconditionFailed):
+        undoing.run(Edited(), undoing.undo("c", "kept"))
+    assert texts(plain, "c") == ["q0", "a0", "edited", "a1"]
+
+
+def test_the_result_of_a_tool_is_nothing_that_a_person_said(store: Store) -> None:
+    result = [{"type": "tool_result", "tool_use_id": "t", "content": "4"}]
+    store.append("c", [user("q2"), reply([{"type": "tool_use", "id": "t"}]), user(result), reply("four")])
+    assert store.undo("c").value.removed == 4
+
+
 def test_a_backup_that_was_gone_on_with_is_none_any_more(store: Store) -> None:
     store.undo("c", "kept")
     store.truncate("kept", after_position=1, through_position=3)
@@ -159,8 +184,8 @@ def test_a_fork_ends_at_a_message_by_its_id(store: Store) -> None:
 def test_forks_are_numbered(store: Store) -> None:
     titles = [store.fork("c").value.title for _ in range(3)]
     assert titles == ["Basil (2)", "Basil (3)", "Basil (4)"]
-    store.create("f", title="Basil (3) and mint (1)")
-    assert store.fork("f").value.title == "Basil (3) and mint (2)"
+    store.create("f", title="Basil (3) and mint (77)")
+    assert store.fork("f").value.title == "Basil (3) and mint (78)"
     assert store.fork(store.fork("c").value.id).value.title == "Basil (6)"
     store.create("plain")
     assert store.fork("plain").value.title is None
