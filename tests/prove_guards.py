@@ -260,7 +260,7 @@ MUTANTS = [
     _("calls are parted from results", "contexts", "if needed < number and begins_turn", "if begins_turn", CONTEXTS),
     _("who steers begins a turn", "contexts", "and not speaks(older) and not in_a_turn", "and not speaks(older)", CONTEXTS),
     _("a run of messages is cut", "contexts", "speaks(younger) and not speaks(older)", "speaks(younger)", CONTEXTS),
-    _("results of tools are words", "toolcalls", "message.role == \"user\" and not tool_ids(message).answers", "message.role == \"user\"", CONTEXTS),
+    _("results of tools are words", "toolcalls", "message.role == \"user\" and not tool_ids(message).answers", "message.role == \"user\"", UNDO),
     _("calls are not looked for behind the budget", "contexts", "while not walk.is_settled and", "while False and", CONTEXTS),
     _("results are read for calls", "toolcalls", "            if not answered:\n", "            if True:\n", CONTEXTS),
     _("half a turn is better than none", "contexts", "    if not kept:\n        raise", "    if False:\n        raise", CONTEXTS),
