@@ -10,7 +10,7 @@ from sessionstore.settings import Settings
 
 def is_ours(name: str | None, kind: str, _: object) -> bool:
     """The search index is FTS5's: neither it nor what it keeps itself in is a table of the models."""
-    return kind != "table" or name == "search_pending" or not (name or "").startswith("search")
+    return kind != "table" or name in ("search_pending", "search_state") or not (name or "").startswith("search")
 
 
 OPTIONS = {

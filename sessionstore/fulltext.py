@@ -1,8 +1,9 @@
 """The search index: SQLite's FTS5 over the text in messages. With `dialect` the only file that knows which database it is.
 
-To index a message inside its own transaction would double what a commit costs. So triggers only note, in `search_pending`,
-which messages the index is out of date about and what it still says of them; `catch_up` works that off in small pieces after
-other commits, and a search looks through what is still noted by itself (`search`), so that it sees all that is committed.
+To index a message inside its own transaction would double what a commit costs. So the index knows messages up to a number
+(`search_state`), and triggers note in `search_pending` which of those have changed since, and what it still says of them.
+`catch_up` works both off in small pieces after other commits, and a search looks through what is still unknown by itself, so
+that it sees all that is committed.
 """
 
 import sqlite3
@@ -56,14 +57,20 @@ def _note(row: str, said: str) -> str:
     return f"INSERT INTO search_pending ({columns}) SELECT {row}.pk, {row}.conversation_pk, {said} WHERE NOT {known}"
 
 
+def _known(row: str) -> str:
+    return f"{row}.pk <= (SELECT through FROM search_state)"
+
+
 _NOTE_OLD = _note("old", f"CASE WHEN {indexed('old')} THEN old.content END")
+# SQLite gives the number of a last message that was deleted to the next one.
 TRIGGERS = {
-    "search_added": f"AFTER INSERT ON messages WHEN {indexed('new')} BEGIN {_note('new', 'NULL')}; END",
+    "search_added": f"""AFTER INSERT ON messages
+        WHEN {_known("new")} AND {indexed("new")} BEGIN {_note("new", "NULL")}; END""",
     "search_changed": f"""AFTER UPDATE OF status, content ON messages
-        WHEN ({indexed("old")} OR {indexed("new")})
+        WHEN {_known("old")} AND ({indexed("old")} OR {indexed("new")})
         AND (old.content IS NOT new.content OR ({indexed("old")}) IS NOT ({indexed("new")}))
         BEGIN {_NOTE_OLD}; END""",
-    "search_removed": f"AFTER DELETE ON messages WHEN {indexed('old')} BEGIN {_NOTE_OLD}; END",
+    "search_removed": f"AFTER DELETE ON messages WHEN {_known('old')} AND {indexed('old')} BEGIN {_NOTE_OLD}; END",
 }
 INDEX = {
     "VIEW search_texts": f"CREATE VIEW search_texts AS {TEXTS}",
@@ -81,32 +88,51 @@ _FORGET = f"""
     INSERT INTO search (search, rowid, scope, text)
     SELECT 'delete', p.message_pk, {SCOPE}, {text_of("p.said")}
     FROM search_pending p JOIN conversations c ON c.pk = p.conversation_pk WHERE p.said IS NOT NULL AND p.message_pk <= ?"""
-_LEARN = f"""
-    INSERT INTO search (rowid, scope, text) SELECT m.pk, {SCOPE}, {text_of("m.content")} FROM search_pending p
+_LEARN = f"INSERT INTO search (rowid, scope, text) SELECT m.pk, {SCOPE}, {text_of('m.content')} FROM"
+_LEARN_NOTED = f"""
+    {_LEARN} search_pending p
     CROSS JOIN messages m ON m.pk = p.message_pk CROSS JOIN conversations c ON c.pk = m.conversation_pk
     WHERE p.message_pk <= ? AND {indexed("m")}"""
 _DONE = "DELETE FROM search_pending WHERE message_pk <= ?"
+_NEW = """
+    SELECT m.pk, coalesce(length(m.content), 0) FROM messages m
+    WHERE m.pk > (SELECT through FROM search_state) ORDER BY m.pk LIMIT ?"""
+_LEARN_NEW = f"""
+    {_LEARN} messages m CROSS JOIN conversations c ON c.pk = m.conversation_pk
+    WHERE m.pk > (SELECT through FROM search_state) AND m.pk <= ? AND {indexed("m")}"""
+_KNOWN = "UPDATE search_state SET through = ?"
+_SAID = "SELECT 1 FROM search_pending WHERE said IS NOT NULL LIMIT 1"
+_WAITING = f"""
+    SELECT (SELECT count(*) FROM (SELECT 1 FROM search_pending LIMIT {PIECE_ROWS}))
+    + (SELECT count(*) FROM (SELECT 1 FROM messages WHERE pk > (SELECT through FROM search_state) LIMIT {PIECE_ROWS}))"""
 
 
 def is_due(connection: Any) -> bool:
     """Whether a piece of work is waiting, or the text of something that was removed."""
-    if connection.execute("SELECT 1 FROM search_pending WHERE said IS NOT NULL LIMIT 1").fetchone() is not None:
+    if connection.execute(_SAID).fetchone() is not None:
         return True
-    noted = connection.execute("SELECT count(*) FROM (SELECT 1 FROM search_pending LIMIT ?)", (PIECE_ROWS,)).fetchone()[0]
-    return bool(noted >= PIECE_ROWS)
+    return bool(connection.execute(_WAITING).fetchone()[0] >= PIECE_ROWS)
 
 
 def catch_up(connection: Any) -> bool:
-    """Bring the index up to date by one piece, inside the transaction that is open. Answers whether more is left."""
+    """Bring the index up to date by one piece, inside the transaction that is open. Answers whether there was one."""
+    for work, steps in ((_NOTED, (_FORGET, _LEARN_NOTED, _DONE)), (_NEW, (_LEARN_NEW, _KNOWN))):
+        last = _end_of_piece(connection, work)
+        if last is not None:
+            for step in steps:
+                connection.execute(step, (last,))
+            return True
+    return False
+
+
+def _end_of_piece(connection: Any, work: str) -> int | None:
+    """The last message that is in the next piece. A long text is not even measured once the piece is full."""
     last, size = None, 0
-    # One by one: a long text is not even measured once the piece is full.
-    for message_pk, length in connection.execute(_NOTED, (PIECE_ROWS,)):
+    for message_pk, length in connection.execute(work, (PIECE_ROWS,)):
         if last is not None and size + length > PIECE_CHARACTERS:
             break
         last, size = message_pk, size + length
-    for statement in (_FORGET, _LEARN, _DONE) if last is not None else ():
-        connection.execute(statement, (last,))
-    return connection.execute("SELECT 1 FROM search_pending LIMIT 1").fetchone() is not None
+    return last
 
 
 def merge(connection: Any, *, begin: bool) -> bool:
@@ -137,12 +163,20 @@ _HITS = f"""
     WHERE search MATCH :match AND search.rowid < :before AND c.owner = :owner AND c.deleted_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM search_pending p WHERE p.message_pk = search.rowid)
     ORDER BY search.rowid DESC LIMIT :count"""
-_UNINDEXED = f"""
-    SELECT m.pk, {SCOPE}, CAST({text_of("m.content")} AS BLOB) FROM search_pending p
+_SAYS = f"SELECT m.pk, {SCOPE}, CAST({text_of('m.content')} AS BLOB) FROM"
+_SHOWN = f"""
+    coalesce(:within, m.conversation_pk) = m.conversation_pk
+    AND c.owner = :owner AND c.deleted_at IS NULL AND {indexed("m")}"""
+# What is new to the index is newer than what it has notes about.
+_UNINDEXED = (
+    f"""
+    {_SAYS} messages m CROSS JOIN conversations c ON c.pk = m.conversation_pk
+    WHERE m.pk > (SELECT through FROM search_state) AND m.pk < :before AND {_SHOWN} ORDER BY m.pk DESC LIMIT :count""",
+    f"""
+    {_SAYS} search_pending p
     CROSS JOIN messages m ON m.pk = p.message_pk CROSS JOIN conversations c ON c.pk = m.conversation_pk
-    WHERE p.message_pk < :before AND coalesce(:within, m.conversation_pk) = m.conversation_pk
-    AND c.owner = :owner AND c.deleted_at IS NULL AND {indexed("m")}
-    ORDER BY p.message_pk DESC LIMIT :count"""
+    WHERE p.message_pk < :before AND {_SHOWN} ORDER BY p.message_pk DESC LIMIT :count""",
+)
 _NOTED_HITS = f"SELECT rowid, {_SNIPPET} FROM search WHERE search MATCH ? ORDER BY rowid DESC"
 
 
@@ -164,16 +198,15 @@ def search(connection: Any, words: Sequence[str], owner: str, within: int | None
 
 def _unindexed(connection: Any, match: str, owner: str, within: int | None, before: int, count: int) -> Iterator[Hit]:
     """What the index does not know yet, looked through by an index of the same kind that nobody else sees."""
-    found = 0
-    while found < count:
-        asked = {"owner": owner, "within": within, "before": before, "count": PIECE_ROWS}
-        rows = connection.execute(_UNINDEXED, asked).fetchall()
-        for hit in _looked_through(rows, match):
-            found += 1
-            yield hit
-        if len(rows) < PIECE_ROWS:
-            return
-        before = rows[-1][0]
+    found, asked = 0, {"owner": owner, "within": within, "count": PIECE_ROWS}
+    for statement in _UNINDEXED:
+        behind, rows = before, list[Any]()
+        while found < count and (behind == before or len(rows) == PIECE_ROWS):
+            rows = connection.execute(statement, {**asked, "before": behind}).fetchall()
+            for hit in _looked_through(rows, match):
+                found += 1
+                yield hit
+            behind = rows[-1][0] if rows else -1
 
 
 def _looked_through(rows: Sequence[Any], match: str) -> list[Hit]:

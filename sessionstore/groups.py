@@ -7,7 +7,7 @@ next one, and nobody ever waits for a group to grow (DESIGN.md, rule 7).
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sessionstore.errors import Busy
@@ -89,7 +89,7 @@ class Groups:
     def _round(self) -> int:
         """One transaction. Answers how many calls took part."""
         ran: list[Item] = []
-        chores: list[Callable[[], None]] = []
+        chores: Sequence[Callable[[], None]] = ()
         try:
             ran = self._transaction()
             chores = self._writer.chores()

@@ -197,6 +197,9 @@ pruned = Table(
     sqlite_strict=True,
 )
 
+# Up to which message the search index knows them, save those of which it is out of date. See `fulltext`.
+search_state = Table("search_state", metadata, Column("through", Integer, nullable=False), sqlite_strict=True)
+
 # Messages of which the search index is out of date, and what it still says of each (NULL: nothing). See `fulltext`.
 search_pending = Table(
     "search_pending",

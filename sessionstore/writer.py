@@ -18,9 +18,10 @@ GROUP_SECONDS = 0.005
 # The first commit of a store looks at the size of the log, and then one every so often: less is written meanwhile than the log
 # may hold anyway.
 LOOK_EVERY_SECONDS = 0.002
-# A message is at least three changed rows: its own, its conversation's, and the note that the index lacks it.
-LOOK_EVERY_CHANGES = 3 * fulltext.PIECE_ROWS
+# A message is at least two changed rows: its own, and its conversation's.
+LOOK_EVERY_CHANGES = 2 * fulltext.PIECE_ROWS
 CHORE_SECONDS = 0.005
+NOTHING: Sequence[Callable[[], None]] = ()
 
 
 class Writer:
@@ -235,10 +236,12 @@ class Writer:
 
     # Chores ---------------------------------------------------------------------------------------------------------------
 
-    def chores(self) -> list[Callable[[], None]]:
+    def chores(self) -> Sequence[Callable[[], None]]:
         """What is to be done for everybody, now that a commit is done. None of it raises: the commit stands."""
-        chores = ((self.log_is_due, self.copy_log_back), (self._index_is_due, self.catch_index_up))
-        return [chore for is_due, chore in chores if is_due()]
+        log, index = self.log_is_due(), self._index_is_due()
+        if not (log or index):
+            return NOTHING
+        return [chore for is_due, chore in ((log, self.copy_log_back), (index, self.catch_index_up)) if is_due]
 
     def _index_is_due(self) -> bool:
         # Once so much was written that there may be a piece of work, and after the first commit for what others have left.

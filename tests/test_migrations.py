@@ -31,7 +31,7 @@ def schema_of(path: Path, *, kinds: tuple[str, ...] = ("table", "index")) -> dic
 
 def _is_of_the_index(name: str) -> bool:
     """What FTS5 keeps its index in is its own."""
-    return name.startswith("search_") and name not in ("search_pending", "search_texts")
+    return name.startswith("search_") and name not in ("search_pending", "search_state", "search_texts")
 
 
 def _normal(sql: str | None) -> Any:

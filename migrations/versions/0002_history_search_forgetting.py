@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 # As long as nothing is released; the first release puts its words here.
-from sessionstore.fulltext import INDEX, indexed
+from sessionstore.fulltext import INDEX
 
 revision = "0002"
 down_revision = "0001"
@@ -34,7 +34,7 @@ def downgrade() -> None:
     op.execute("DROP VIEW v_usage")
     for name in reversed(INDEX):
         op.execute(f"DROP {name}")
-    for table in ("search_pending", "pruned"):
+    for table in ("search_pending", "search_state", "pruned"):
         op.drop_table(table)
     op.drop_index("ix_generations_used", "generations")
     op.drop_index("ix_messages_summaries", "messages")
@@ -56,6 +56,8 @@ def create_pruned() -> None:
 
 
 def create_search() -> None:
+    op.create_table("search_state", sa.Column("through", sa.Integer(), nullable=False), sqlite_strict=True)
+    op.execute("INSERT INTO search_state VALUES (0)")
     op.create_table(
         "search_pending",
         sa.Column("message_pk", sa.Integer(), nullable=False),
@@ -67,11 +69,6 @@ def create_search() -> None:
     partial_index("ix_search_pending_said", "search_pending", ["message_pk"], "said IS NOT NULL")
     for statement in INDEX.values():
         op.execute(sa.text(statement.replace(":", r"\:")))
-    # What is there already is indexed like what is new: in small pieces, later.
-    op.execute(
-        "INSERT INTO search_pending (message_pk, conversation_pk) "
-        f"SELECT messages.pk, messages.conversation_pk FROM messages WHERE {indexed('messages')}"
-    )
 
 
 def replace_inputs(condition: str) -> None:
