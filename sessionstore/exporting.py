@@ -113,11 +113,10 @@ def _text(content: Any) -> str:
     """What is said; what has no plain text in it as JSON, in a fence that nothing inside can end."""
     if isinstance(content, str):
         return content
-    parts = content if isinstance(content, list) else [content]
-    if parts and all(
-        isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in parts
-    ):
-        return "\n\n".join(part["text"] for part in parts)
+    parts = [_plain(part) for part in content] if isinstance(content, list) else []
+    plain = [part for part in parts if part is not None]
+    if plain and len(plain) == len(parts):
+        return "\n\n".join(plain)
     text = jsontext.encode(content)
     fence = "```"
     while fence in text:

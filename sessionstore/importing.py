@@ -221,7 +221,7 @@ class Arrival:
         self._check_place(line)
 
     def _check_place(self, line: MessageLine) -> None:
-        if (line.position is None) is not (line.status == "queued" or (line.status == "deleted" and line.position is None)):
+        if line.status == "queued" if line.position is not None else line.status not in ("queued", "deleted"):
             raise InvalidInput(reason="What is queued has no position, and nothing else", path="$.message.position")
         if line.status == "queued" and line.mode is None:
             raise InvalidInput(reason="What is queued has a mode", path="$.message.mode")
