@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 import sessionstore
+from sessionstore import migrate
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.wheel
@@ -43,7 +44,7 @@ def test_an_installed_wheel_migrates_serves_and_answers(wheel: Path, tmp_path: P
     migrated = subprocess.run(
         [run / "sessionstore", "migrate", "--database", url], capture_output=True, text=True, check=True, cwd=tmp_path
     )
-    assert "went from nothing to 0001" in migrated.stdout
+    assert f"went from nothing to {migrate.HEAD}" in migrated.stdout
     serving = subprocess.Popen(
         [run / "sessionstore", "serve", "--database", url, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=tmp_path
     )
