@@ -10,8 +10,9 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-PIECE_ROWS = 256
-PIECE_CHARACTERS = 256 * 1024
+PIECE_ROWS, LARGE_PIECE_ROWS = 256, 1024
+# A piece ends at so many characters for each of its rows, if they have more.
+ROW_CHARACTERS = 256
 LONGEST_CONTENT = 256 * 1024
 LONGEST_TEXT = 64 * 1024
 SNIPPET_WORDS = 24
@@ -101,6 +102,7 @@ _LEARN_NEW = f"""
     {_LEARN} messages m CROSS JOIN conversations c ON c.pk = m.conversation_pk
     WHERE m.pk > (SELECT through FROM search_state) AND m.pk <= ? AND {indexed("m")}"""
 _KNOWN = "UPDATE search_state SET through = ?"
+_BEHIND = "SELECT coalesce((SELECT max(pk) FROM messages), 0) - through FROM search_state"
 _SAID = "SELECT 1 FROM search_pending WHERE said IS NOT NULL LIMIT 1"
 _WAITING = f"""
     SELECT (SELECT count(*) FROM (SELECT 1 FROM search_pending LIMIT {PIECE_ROWS}))
@@ -109,15 +111,25 @@ _WAITING = f"""
 
 def is_due(connection: Any) -> bool:
     """Whether a piece of work is waiting, or the text of something that was removed."""
-    if connection.execute(_SAID).fetchone() is not None:
+    if keeps_removed(connection):
         return True
     return bool(connection.execute(_WAITING).fetchone()[0] >= PIECE_ROWS)
 
 
-def catch_up(connection: Any) -> bool:
+def keeps_removed(connection: Any) -> bool:
+    """Whether the text of something that was removed is still noted."""
+    return connection.execute(_SAID).fetchone() is not None
+
+
+def behind(connection: Any) -> int:
+    """How many messages the index does not know, at most."""
+    return int(connection.execute(_BEHIND).fetchone()[0])
+
+
+def catch_up(connection: Any, rows: int = LARGE_PIECE_ROWS) -> bool:
     """Bring the index up to date by one piece, inside the transaction that is open. Answers whether there was one."""
     for work, steps in ((_NOTED, (_FORGET, _LEARN_NOTED, _DONE)), (_NEW, (_LEARN_NEW, _KNOWN))):
-        last = _end_of_piece(connection, work)
+        last = _end_of_piece(connection, work, rows)
         if last is not None:
             for step in steps:
                 connection.execute(step, (last,))
@@ -125,11 +137,11 @@ def catch_up(connection: Any) -> bool:
     return False
 
 
-def _end_of_piece(connection: Any, work: str) -> int | None:
+def _end_of_piece(connection: Any, work: str, rows: int) -> int | None:
     """The last message that is in the next piece. A long text is not even measured once the piece is full."""
     last, size = None, 0
-    for message_pk, length in connection.execute(work, (PIECE_ROWS,)):
-        if last is not None and size + length > PIECE_CHARACTERS:
+    for message_pk, length in connection.execute(work, (rows,)):
+        if last is not None and size + length > rows * ROW_CHARACTERS:
             break
         last, size = message_pk, size + length
     return last
@@ -198,10 +210,10 @@ def search(connection: Any, words: Sequence[str], owner: str, within: int | None
 
 def _unindexed(connection: Any, match: str, owner: str, within: int | None, before: int, count: int) -> Iterator[Hit]:
     """What the index does not know yet, looked through by an index of the same kind that nobody else sees."""
-    found, asked = 0, {"owner": owner, "within": within, "count": PIECE_ROWS}
+    found, asked = 0, {"owner": owner, "within": within, "count": LARGE_PIECE_ROWS}
     for statement in _UNINDEXED:
         behind, rows = before, list[Any]()
-        while found < count and (behind == before or len(rows) == PIECE_ROWS):
+        while found < count and (behind == before or len(rows) == LARGE_PIECE_ROWS):
             rows = connection.execute(statement, {**asked, "before": behind}).fetchall()
             for hit in _looked_through(rows, match):
                 found += 1

@@ -20,7 +20,10 @@ GROUP_SECONDS = 0.005
 LOOK_EVERY_SECONDS = 0.002
 # A message is at least two changed rows: its own, and its conversation's.
 LOOK_EVERY_CHANGES = 2 * fulltext.PIECE_ROWS
-CHORE_SECONDS = 0.005
+CHORE_SECONDS = 0.02
+# So many times as long as a piece took, the index rests, as long as a search can still look through what it does not know.
+PACE = 9
+FAR_BEHIND = 20_000
 NOTHING: Sequence[Callable[[], None]] = ()
 
 
@@ -37,7 +40,7 @@ class Writer:
         self._cursor: Any = None
         self._checkpointer: Any = None
         self._tried_at_bytes, self._look_at = 0, 0.0
-        self._index_due_at, self._removed = 0, False
+        self._index_due_at, self._index_after, self._removed = 0, 0.0, False
         self._closed = False
         self.refusal: Unavailable | None = None
         self.committed: Callable[[], None] | None = None
@@ -244,32 +247,42 @@ class Writer:
         return [chore for is_due, chore in ((log, self.copy_log_back), (index, self.catch_index_up)) if is_due]
 
     def _index_is_due(self) -> bool:
-        # Once so much was written that there may be a piece of work, and after the first commit for what others have left.
         # What was removed may not stay in the notes for the index until somebody writes as much as that.
-        return self._connection is not None and (self._removed or self._connection.total_changes >= self._index_due_at)
+        if self._connection is None or not (self._removed or self._connection.total_changes >= self._index_due_at):
+            return False
+        return self._removed or time.monotonic() >= self._index_after
 
     def catch_index_up(self) -> None:
-        """Let the search index catch up by a piece or two, in transactions of their own that wait for nobody."""
-        end = time.monotonic() + CHORE_SECONDS
+        """Let the search index catch up by a piece, in a transaction of its own that waits for nobody.
+
+        It is a small part of the time, unless the index is far behind; what was removed goes at once.
+        """
+        began = time.monotonic()
         try:
             self._settle()
-            if self._connection is None:
-                return
-            self._index_due_at, self._removed = self._connection.total_changes + LOOK_EVERY_CHANGES, False
-            while fulltext.is_due(self._connection):
-                with dialect.without_waiting(self._connection, self._timeout):
-                    self.begin()
-                fulltext.catch_up(self._connection)
-                self._dialect.do_commit(self._connection)
-                if time.monotonic() > end:
-                    self._removed = True
-                    return
+            if self._connection is not None:
+                self._removed, self._index_due_at = False, self._connection.total_changes + LOOK_EVERY_CHANGES
+                self._index_in_pieces(began)
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # It is tried again after another commit.
             self._removed = True
             self.known(error)
         finally:
             self._settle()
+
+    def _index_in_pieces(self, began: float) -> None:
+        far = urgent = True
+        while (far or urgent) and fulltext.is_due(self._connection):
+            far = fulltext.behind(self._connection) > FAR_BEHIND
+            with dialect.without_waiting(self._connection, self._timeout):
+                self.begin()
+            fulltext.catch_up(self._connection, fulltext.LARGE_PIECE_ROWS if far else fulltext.PIECE_ROWS)
+            self._dialect.do_commit(self._connection)
+            urgent, now = fulltext.keeps_removed(self._connection), time.monotonic()
+            self._index_after = now if far else now + PACE * (now - began)
+            if now > began + CHORE_SECONDS:
+                self._removed, self._index_due_at = urgent, 0
+                return
 
     # The log --------------------------------------------------------------------------------------------------------------
 

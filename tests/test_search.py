@@ -202,15 +202,29 @@ def test_a_message_that_is_very_long_is_searched_to_its_limit_or_not_at_all(plai
     assert found(plain, "end") == []
 
 
-def test_the_index_catches_up_in_pieces_after_commits(plain: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "CHORE_SECONDS", 0.0)
+def test_the_index_catches_up_in_pieces_after_commits_and_rests_in_between(
+    plain: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "PACE", 0)
     plain.create("a", messages=[user(f"word{n}") for n in range(700)])
     left = [tables.one(UNKNOWN)]
+    plain.append("a", [user("more") for _ in range(fulltext.PIECE_ROWS)])
+    left.append(tables.one(UNKNOWN))
+    monkeypatch.setattr(writer, "PACE", 10**6)
     for _ in range(2):
-        plain.append("a", [user("more")])
+        plain.append("a", [user("more") for _ in range(fulltext.PIECE_ROWS)])
         left.append(tables.one(UNKNOWN))
-    assert left == [700 - fulltext.PIECE_ROWS, 701 - 2 * fulltext.PIECE_ROWS, 702 - 2 * fulltext.PIECE_ROWS]
+    first = 700 - fulltext.PIECE_ROWS
+    assert left == [first, first, first, first + fulltext.PIECE_ROWS]
     assert len(plain.search("word0", limit=5).items) == 1
+
+
+def test_an_index_that_is_far_behind_does_not_rest(plain: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "FAR_BEHIND", 100)
+    monkeypatch.setattr(writer, "CHORE_SECONDS", 60)
+    plain.create("a", messages=[user(f"word{n}") for n in range(1000)])
+    plain.append("a", [user(f"word{n}") for n in range(1000)])
+    assert tables.one(UNKNOWN) <= 100
 
 
 def test_a_migrated_store_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
