@@ -273,12 +273,12 @@ class Writer:
     def _index_in_pieces(self, began: float) -> None:
         far = urgent = True
         while (far or urgent) and fulltext.is_due(self._connection):
-            far = fulltext.behind(self._connection) > FAR_BEHIND
             with dialect.without_waiting(self._connection, self._timeout):
                 self.begin()
-            fulltext.catch_up(self._connection, fulltext.LARGE_PIECE_ROWS if far else fulltext.PIECE_ROWS)
+            fulltext.catch_up(self._connection, fulltext.PIECE_ROWS)
             self._dialect.do_commit(self._connection)
-            urgent, now = fulltext.keeps_removed(self._connection), time.monotonic()
+            far, urgent = fulltext.behind(self._connection) > FAR_BEHIND, fulltext.keeps_removed(self._connection)
+            now = time.monotonic()
             self._index_after = now if far else now + PACE * (now - began)
             if now > began + CHORE_SECONDS:
                 self._removed, self._index_due_at = urgent, 0

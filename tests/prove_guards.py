@@ -293,7 +293,7 @@ MUTANTS = [
     _("a number that was used again is known", "fulltext", "WHEN {_known(\"new\")} AND {indexed(\"new\")}", "WHEN 0 AND {indexed(\"new\")}", SEARCH),
     _("the index never catches up", "writer", "while (far or urgent) and fulltext.is_due(self._connection):", "while False:", SEARCH),
     _("the index never rests", "writer", "return self._removed or time.monotonic() >= self._index_after", "return True", SEARCH),
-    _("the index rests far behind", "writer", "far = fulltext.behind(self._connection) > FAR_BEHIND", "far = False", SEARCH),
+    _("the index rests far behind", "writer", "far, urgent = fulltext.behind(self._connection) > FAR_BEHIND, ", "far, urgent = False, ", SEARCH),
     _("removed texts wait in the notes", "fulltext", "    if keeps_removed(connection):\n        return True\n", "", FORGETTING),
     _("a removal is no reason to look", "writer", "not (self._removed or self._connection.total_changes", "not (self._connection.total_changes", FORGETTING),
     _("a busy index is an error", "writer", "        except (*DRIVER_ERRORS, SessionStoreError) as error:\n            # It is tried again", "        except ZeroDivisionError as error:\n            # It is tried again", SEARCH),
