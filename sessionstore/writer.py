@@ -272,6 +272,7 @@ class Writer:
 
     def _index_in_pieces(self, began: float) -> None:
         far = urgent = True
+        began_far = fulltext.behind(self._connection) > FAR_BEHIND
         while (far or urgent) and fulltext.is_due(self._connection):
             with dialect.without_waiting(self._connection, self._timeout):
                 self.begin()
@@ -279,7 +280,7 @@ class Writer:
             self._dialect.do_commit(self._connection)
             far, urgent = fulltext.behind(self._connection) > FAR_BEHIND, fulltext.keeps_removed(self._connection)
             now = time.monotonic()
-            self._index_after = now if far else now + PACE * (now - began)
+            self._index_after = now if began_far else now + PACE * (now - began)
             if now > began + CHORE_SECONDS:
                 self._removed, self._index_due_at = urgent, 0
                 return
