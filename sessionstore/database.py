@@ -17,11 +17,12 @@ from sqlalchemy import Connection
 
 from sessionstore import dialect
 from sessionstore.dialect import DRIVER_ERRORS, SQLite, Synchronous
-from sessionstore.errors import Busy, Closed, Nested, Unavailable
+from sessionstore.errors import Busy, Closed, Nested, SchemaChanged, StorageFailed, Unavailable
 from sessionstore.groups import Groups
 from sessionstore.items import Fold, Keys, Lane, LoopItem, ThreadItem
 from sessionstore.model import Engine
 from sessionstore.pulse import Pulse
+from sessionstore.revision import Revision
 from sessionstore.transaction import Statements, Transaction
 from sessionstore.turn import in_a_change, refuse_inherited
 from sessionstore.writer import Writer
@@ -50,7 +51,8 @@ class Database:
         refuse_inherited(self.path)
         self._reads = self._sqlite.read_engine(readers)
         self.statements = Statements(lambda statement: self._sqlite.compiled(statement, self._reads))
-        self._writer = Writer(self._sqlite, self.statements, self._timeout)
+        self._revision = Revision(self.path.name)
+        self._writer = Writer(self._sqlite, self.statements, self._revision, self._timeout)
         self._groups = Groups(self._writer, max_waiting, f"sessionstore-writer {self.path.name}")
         self._closing = False
         _open.add(self)
@@ -74,7 +76,7 @@ class Database:
             try:
                 if self._groups.idle and self._writer.enter():
                     return self._writer.transact(change)
-            except DRIVER_ERRORS as error:
+            except (*DRIVER_ERRORS, SchemaChanged) as error:
                 raise self._writer.known(error) from error
             finally:
                 self._writer.leave()
@@ -106,11 +108,12 @@ class Database:
             pooled = self._reads.raw_connection()
             connection: Any = pooled.driver_connection
             connection.execute("BEGIN")
+            self._revision.check(connection)
             transaction = Transaction(connection, self.statements)
             return look(transaction)
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
-        except DRIVER_ERRORS as error:
+        except (*DRIVER_ERRORS, SchemaChanged) as error:
             raise self._writer.known(error) from error
         finally:
             if transaction is not None:
@@ -178,7 +181,7 @@ class Database:
         return self._writer.refusal or (Closed() if self._closing or self._writer.turn.inherited else None)
 
     def engine(self) -> Engine:
-        """Which engine this is. Never touches the disk."""
+        """Which engine this is, and how long its log."""
         return self._sqlite.engine()
 
     def empty_log(self) -> bool:
@@ -208,7 +211,7 @@ class Database:
 
     def log_bytes(self) -> int:
         """The size of the write-ahead log."""
-        return self._sqlite.log_bytes()
+        return self._sqlite.files.log_bytes()
 
     def settings(self) -> dict[str, Any]:
         """The settings that the file itself carries, looked up without touching them, and our own durability."""
@@ -217,7 +220,19 @@ class Database:
 
     def check_writable(self) -> None:
         """Raise `DatabaseUnusable` for a file that we may not write. Takes no lock."""
-        self._sqlite.check_writable()
+        self._sqlite.files.check_writable()
+
+    def check_files(self) -> None:
+        """Raise `StorageFailed`, from now on, when the database or its log was removed or replaced under us."""
+        self._check_place()
+        try:
+            self._sqlite.files.check()
+        except StorageFailed as error:
+            raise self._writer.known(error) from error
+
+    def expect(self, revision: str) -> None:
+        """Refuse everything, with `SchemaChanged`, as soon as the schema is another one than this."""
+        self._revision.expect(revision)
 
     def integrity(self) -> str:
         """The engine's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""

@@ -3,9 +3,8 @@
 `facts` are measurements that DESIGN.md rests on; the sections are those of SQLite's own pages where they are named.
 """
 
-import os
+import ctypes
 import sqlite3
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,8 @@ from sessionstore.errors import (
     StorageFailed,
     UnsupportedUrl,
 )
+from sessionstore.files import Files, check_place, create
+from sessionstore.log import LOG_LIMIT_BYTES
 from sessionstore.model import Engine as EngineFacts
 from sessionstore.turn import refuse_inherited
 
@@ -34,9 +35,6 @@ Synchronous = Literal["full", "normal"]
 
 DRIVER_ERRORS = (sqlite3.Error, DBAPIError)
 CONTRADICTIONS = (sqlite3.IntegrityError,)
-# What the write-ahead log may grow to. On an engine with the fault of `engine_fault` it is we who see to it, by the file's
-# size: a log that begins anew is cut to this, so a longer file is one that has grown past it since.
-LOG_LIMIT_BYTES = 4 * 1024 * 1024
 
 
 class ImmediateSQLite(SQLiteDialect_pysqlite):
@@ -91,10 +89,11 @@ class SQLite:
 
     def __init__(self, url: str, synchronous: Synchronous, busy_timeout_ms: int) -> None:
         self.path = path_of(url)
+        check_place(self.path)
         if not self.path.exists():
             raise DatabaseUnusable(reason=f"there is no database at {self.path}")
         self.synchronous, self._timeout = synchronous, busy_timeout_ms / 1000
-        self._log, self._fault = f"{self.path}-wal", engine_fault()
+        self.files, self.fault = Files(self.path), engine_fault()
 
     def write_engine(self) -> Engine:
         """One connection, whose transactions hold the write lock from their first moment."""
@@ -127,26 +126,9 @@ class SQLite:
         compiled = core.compile(dialect=engine.dialect)
         return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
 
-    def log_to_copy(self) -> int:
-        """How long the write-ahead log is that it is on us to copy back; 0 where the engine does it."""
-        return self.log_bytes() if self._fault else 0
-
-    def log_bytes(self) -> int:
-        """The size of the write-ahead log."""
-        try:
-            return os.stat(self._log).st_size  # noqa: PTH116  # after every commit; a Path costs more than the look
-        except OSError:
-            return 0
-
-    def check_writable(self) -> None:
-        """Raise `DatabaseUnusable` for a file, or a folder for its log, that this user may not write."""
-        for path in (self.path, self.path.parent):
-            if not os.access(path, os.W_OK):
-                raise DatabaseUnusable(reason=f"{path} cannot be written by this user")
-
     def engine(self) -> EngineFacts:
-        """Which engine this is. Never touches the disk."""
-        return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=self._fault)
+        """Which engine this is, and how long its log."""
+        return EngineFacts(name=f"SQLite {sqlite3.sqlite_version}", fault=self.fault, log_bytes=self.files.log_bytes())
 
     def known(self, error: BaseException) -> BaseException:
         """Our error for the driver's; anything else as it is."""
@@ -175,6 +157,22 @@ def setting(connection: Any, name: str) -> Any:
     return connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
+def schema_cookie(connection: Any) -> int:
+    """A number that changes with every change of the schema, whoever makes it."""
+    return int(connection.execute("PRAGMA schema_version").fetchone()[0])
+
+
+def revision(connection: Any) -> str | None:
+    """The revision of the schema, as Alembic has noted it."""
+    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    return None if found is None else str(found[0])
+
+
+def abandon(connection: sqlite3.Connection) -> None:
+    """Leave it open until the process ends: to close it would copy a lost log back over what others have written since."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+
+
 def engine_fault(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> str | None:
     """The fault of this SQLite, or None: versions 3.7.0 to 3.51.2 can lose data when checkpoints overlap.
 
@@ -200,25 +198,6 @@ def path_of(url: str) -> Path:
     return Path(parsed.database).absolute()
 
 
-def create_file(path: Path) -> None:
-    """Make an empty file that only its owner can read, if there is none. SQLite gives its log the same mode."""
-    if path.exists():
-        return
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Under another name first: to close a descriptor of a file that SQLite has open would drop SQLite's locks.
-        descriptor, made = tempfile.mkstemp(prefix=".sessionstore-", dir=path.parent)
-        os.close(descriptor)
-        try:
-            os.link(made, path)
-        except FileExistsError:
-            pass
-        finally:
-            Path(made).unlink()
-    except OSError as error:
-        raise DatabaseUnusable(reason=f"{path} cannot be created: {error.strerror}") from error
-
-
 @contextmanager
 def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     """One transaction for all of a migration, under the write lock, its references checked before it commits.
@@ -227,7 +206,8 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     """
     path = path_of(url)
     refuse_inherited(path)
-    create_file(path)
+    check_place(path)
+    create(path)
 
     def connect() -> sqlite3.Connection:
         connection = _connect(path, busy_timeout_ms / 1000, foreign_keys=False)
@@ -297,7 +277,8 @@ def _known(error: BaseException, path: Path) -> BaseException:
     code = _primary_code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy()
-    if code == sqlite3.SQLITE_FULL:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+        # The second is what it says when there is no room for the log's index.
         return DiskFull()
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return NotADatabase(reason=f"{path} is damaged or no SQLite database")

@@ -5,9 +5,8 @@ from typing import Any
 from sessionstore import migrate
 from sessionstore.database import Database
 from sessionstore.errors import DatabaseUnusable, SessionStoreError
+from sessionstore.log import LOG_ALARM_BYTES
 from sessionstore.store import Store
-
-LOG_ALARM_BYTES = 64 * 1024 * 1024
 
 
 def examine(database: Database) -> dict[str, Any]:

@@ -13,7 +13,7 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     ├── PreconditionFailed · InputsPending
     ├── InputsFull · InputClaimed         no room in the queue · somebody has put the input into the transcript
     ├── Unavailable                       nothing was stored, try again later
-    │   ├── Busy · DiskFull · Closed · StorageFailed · Unreachable
+    │   ├── Busy · DiskFull · Closed · StorageFailed · SchemaChanged · Unreachable
     │   └── OutcomeUnknown                … or it was stored: the repeat by id tells
     ├── UnexpectedAnswer                  what answered is no session store
     ├── DatabaseUnusable                  opening refused: see its children
@@ -55,6 +55,7 @@ __all__ = [
     "PreconditionFailed",
     "SchemaAhead",
     "SchemaBehind",
+    "SchemaChanged",
     "SessionStoreError",
     "StorageFailed",
     "TokenUsed",
@@ -342,6 +343,17 @@ class StorageFailed(Unavailable):
 
     code = "storage-failed"
     reason: str
+
+
+class SchemaChanged(Unavailable):
+    """The schema of {database} went to {revision} while it was in use. Nothing of this call was stored.
+
+    A newer sessionstore has migrated it. This one has stopped using it; the call is for the newer one.
+    """
+
+    code = "schema-changed"
+    database: str
+    revision: str
 
 
 class OutcomeUnknown(Unavailable):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from sessionstore.database import Database
 from sessionstore.door import Door
 from sessionstore.drafts import Draft
-from sessionstore.errors import Closed, SessionStoreError, StorageFailed
+from sessionstore.errors import Closed, SchemaChanged, SessionStoreError, StorageFailed
 from sessionstore.events import Events
 from sessionstore.following import FollowedConversation, FollowedList
 from sessionstore.limits import Limits
@@ -18,7 +18,7 @@ from sessionstore.watch import News, Topic, Watch
 class Live(Turns):
     """The part of a store that is about what goes on. What all calls share is said in `sessionstore.store`."""
 
-    final: tuple[type[SessionStoreError], ...] = (Closed, StorageFailed)
+    final: tuple[type[SessionStoreError], ...] = (Closed, StorageFailed, SchemaChanged)
     """What ends every turn of this store: it answers no more."""
 
     def __init__(self, database: Database, door: Door, clock: Callable[[], int], limits: Limits) -> None:

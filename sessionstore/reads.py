@@ -173,6 +173,7 @@ class Reads:
     def check_ready(self) -> Engine:
         """What the store runs on. Raises what keeps it from working: a child of `Unavailable` or `DatabaseUnusable`."""
         migrate.verify(self.database)
+        self.database.check_files()
         self.database.check_writable()
         return self.database.engine()
 

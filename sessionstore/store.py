@@ -94,6 +94,7 @@ class Store(Upkeep):
         database = Database(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms, max_waiting=max_waiting)
         try:
             migrate.verify(database)
+            database.expect(migrate.HEAD)
         except BaseException:
             database.close()
             raise

@@ -7,17 +7,24 @@ from typing import Any, TypeVar
 
 from sessionstore import dialect, fulltext
 from sessionstore.dialect import DRIVER_ERRORS, SQLite
-from sessionstore.errors import Busy, Closed, OutcomeUnknown, SessionStoreError, StorageFailed, Unavailable
+from sessionstore.errors import (
+    Busy,
+    Closed,
+    OutcomeUnknown,
+    SchemaChanged,
+    SessionStoreError,
+    StorageFailed,
+    Unavailable,
+)
 from sessionstore.gate import Gate
 from sessionstore.items import Item
+from sessionstore.log import Log
+from sessionstore.revision import Revision
 from sessionstore.transaction import Statements, Transaction
 from sessionstore.turn import Turn
 
 T = TypeVar("T")
 GROUP_SECONDS = 0.005
-# The first commit of a store looks at the size of the log, and then one every so often: less is written meanwhile than the log
-# may hold anyway.
-LOOK_EVERY_SECONDS = 0.002
 # A message is at least two changed rows: its own, and its conversation's.
 LOOK_EVERY_CHANGES = 2 * fulltext.PIECE_ROWS
 CHORE_SECONDS = 0.02
@@ -30,8 +37,8 @@ NOTHING: Sequence[Callable[[], None]] = ()
 class Writer:
     """A writing connection. Who has entered may use it: one thread of this process, and one process of those at the gate."""
 
-    def __init__(self, sqlite: SQLite, statements: Statements, timeout: float) -> None:
-        self._sqlite, self._statements, self._timeout = sqlite, statements, timeout
+    def __init__(self, sqlite: SQLite, statements: Statements, revision: Revision, timeout: float) -> None:
+        self._sqlite, self._statements, self._revision, self._timeout = sqlite, statements, revision, timeout
         self.turn, self._gate = Turn(sqlite.path), Gate(sqlite.path)
         self._engine = sqlite.write_engine()
         self._dialect = self._engine.dialect
@@ -39,7 +46,7 @@ class Writer:
         self._connection: Any = None
         self._cursor: Any = None
         self._checkpointer: Any = None
-        self._tried_at_bytes, self._look_at = 0, 0.0
+        self._log = Log(sqlite.files, ours=sqlite.fault is not None)
         self._index_due_at, self._index_after, self._removed = 0, 0.0, False
         self._closed = False
         self.refusal: Unavailable | None = None
@@ -101,12 +108,17 @@ class Writer:
     # Transactions ---------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a transaction that holds the write lock. Raises the driver's error for a lock that is not to be had."""
+        """Begin a transaction that holds the write lock. Raises the driver's error for a lock that is not to be had.
+
+        Raises `SchemaChanged` when another process has brought the file to another schema, and the store refuses from then on.
+        """
         if self._connection is None:
             self._checked_out = self._engine.raw_connection()
             self._connection = self._checked_out.driver_connection
             self._cursor = self._connection.cursor()
+            self._sqlite.files.note()
         self._dialect.do_begin(self._connection)
+        self._revision.check(self._cursor)
 
     def transact(self, change: Callable[[Transaction], T]) -> T:
         """Run one change in one transaction."""
@@ -192,6 +204,11 @@ class Writer:
         while not self._committed(end):
             end = time.monotonic() + self._timeout if end is None else end
             time.sleep(0.001)
+        try:
+            self._log.look()
+        except StorageFailed as error:
+            self.refusal = error
+            raise OutcomeUnknown from error
         if self.committed is not None:
             self.committed()
 
@@ -222,7 +239,10 @@ class Writer:
     def _close_connections(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.close()
-        if self._connection is not None:
+        if self._sqlite.files.lost and self._connection is not None:
+            self._checked_out.detach()
+            dialect.abandon(self._connection)
+        elif self._connection is not None:
             self._checked_out.close()
         self._connection = self._checkpointer = None
         self._engine.dispose()
@@ -231,9 +251,9 @@ class Writer:
             self.turn.retire()
 
     def known(self, error: BaseException) -> BaseException:
-        """Our error for the driver's. After an I/O error the store refuses everything."""
+        """Our error for the driver's. After an I/O error, and on another schema, the store refuses everything."""
         known = self._sqlite.known(error)
-        if isinstance(known, StorageFailed):
+        if isinstance(known, StorageFailed | SchemaChanged):
             self.refusal = self.refusal or known
         return known
 
@@ -241,7 +261,7 @@ class Writer:
 
     def chores(self) -> Sequence[Callable[[], None]]:
         """What is to be done for everybody, now that a commit is done. None of it raises: the commit stands."""
-        log, index = self.log_is_due(), self._index_is_due()
+        log, index = self._log.is_due, self._index_is_due()
         if not (log or index):
             return NOTHING
         return [chore for is_due, chore in ((log, self.copy_log_back), (index, self.catch_index_up)) if is_due]
@@ -287,24 +307,9 @@ class Writer:
 
     # The log --------------------------------------------------------------------------------------------------------------
 
-    def log_is_due(self) -> bool:
-        """Whether it is on us to copy the write-ahead log back now (DESIGN.md, rule 9). Raises nothing: the commit stands.
-
-        If a reader holds the log, it is tried again when the log has grown by as much once more.
-        """
-        now = time.monotonic()
-        if now < self._look_at:
-            return False
-        self._look_at = now + LOOK_EVERY_SECONDS
-        size = self._sqlite.log_to_copy()
-        if size <= dialect.LOG_LIMIT_BYTES:
-            self._tried_at_bytes = 0
-            return False
-        return size >= self._tried_at_bytes + dialect.LOG_LIMIT_BYTES
-
     def copy_log_back(self) -> None:
         """Copy it while no commit can happen. Waits for nobody: if another process writes, it does the same in its turn."""
-        self._tried_at_bytes = self._sqlite.log_to_copy()
+        self._log.tried()
         try:
             self._settle()
             if self._connection is None:

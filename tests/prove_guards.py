@@ -26,6 +26,7 @@ ENDS = "tests/test_turn_ends.py"
 COMPACTION, CONTEXTS, UNDO = "tests/test_compaction.py", "tests/test_contexts.py", "tests/test_undo.py"
 FINDING, SEARCH = "tests/test_finding.py", "tests/test_search.py"
 FORGETTING, TRANSFER = "tests/test_forgetting.py", "tests/test_transfer.py"
+FILES = "tests/test_files.py"
 
 
 class Mutant(NamedTuple):
@@ -124,11 +125,28 @@ MUTANTS = [
     _("swallowed statement errors commit", "writer", "if transaction.failed is not None:\n                raise", "if False:\n                raise", DATABASE),
     _("readers may write", "dialect", '"PRAGMA query_only=ON"', '"PRAGMA query_only=OFF"', DATABASE),
     _("nested calls pass", "database", "if in_a_change():", "if False:", TRANSACT),
+    # Files
+    _("links are followed", "files", "if name.is_symlink():", "if False:", FILES),
+    _("network file systems pass", "files", "if kind in NETWORK:", "if False:", FILES),
+    _("any mount that fits counts", "files", "len(each[1][0].parts), each[0]", "each[0], each[0]", FILES),
+    _("another user's file passes", "files", "if user not in (0, found.st_uid):", "if False:", FILES),
+    _("root writes what is read-only", "files", " or not path.stat().st_mode & 0o222", "", FILES),
+    _("a cut file is a new one", "files", "if not found.st_size and Files(path).log_bytes():", "if False:", FILES),
+    _("an orphaned log is deleted", "files", '    elif Path(f"{path}-wal").exists():', "    elif False:", FILES),
+    _("a lost log is not missed", "log", "self._files.check_log()", "self._files.log_bytes()", FILES),
+    _("a lost database is not missed", "log", "self._files.check_database()", "pass", FILES),
+    _("a lost log is copied back", "writer", "if self._sqlite.files.lost and", "if False and", FILES),
+    _("ready without its files", "reads", "        self.database.check_files()\n", "", FILES),
+    _("no alarm for a long log", "log", "elif self._bytes > self._alarm_at:", "elif False:", FILES),
+    _("alarm after alarm", "log", "self._alarm_at = 2 * self._bytes", "pass", FILES),
+    _("old code writes a new schema", "writer", "        self._revision.check(self._cursor)\n", "", FILES),
+    _("old code reads a new schema", "database", "            self._revision.check(connection)\n", "", FILES),
+    _("any change is another schema", "revision", "if found != self._expected:", "if True:", FILES),
     _("forked children go on", "database", "if self._writer.turn.inherited:\n            raise Closed", "if False:\n            raise Closed", DATABASE),
     _("forked children open the file of their parent", "turn", "if _inherited and path.exists()", "if False and path.exists()", DATABASE),
     _("a transaction outlives its end", "transaction", "        self._connection = None\n", "        pass\n", TRANSACT),
     _("checkpoints run free on a broken engine", "dialect", '"PRAGMA wal_autocheckpoint=0"', '"PRAGMA wal_autocheckpoint=1000"', DATABASE),
-    _("a failed COMMIT stored nothing", "writer", "raise OutcomeUnknown from error", "raise known from error", DATABASE),
+    _("a failed COMMIT stored nothing", "writer", "from error\n            raise OutcomeUnknown", "from error\n            raise known", DATABASE),
     _("after an I/O error work goes on", "writer", "            self.refusal = self.refusal or known", "            pass", DATABASE),
     # Groups
     _("a failed call keeps what it wrote", "writer", 'self._connection.execute("ROLLBACK TO item")', "pass", GROUPS),

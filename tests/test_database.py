@@ -14,6 +14,7 @@ import sqlalchemy
 from sessionstore import Store, dialect, errors, queries, statements
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite, engine_fault
+from sessionstore.log import LOG_LIMIT_BYTES
 from sessionstore.queries import Filters
 from sessionstore.transaction import Transaction
 from sessionstore.writer import Writer
@@ -269,7 +270,7 @@ def test_the_log_is_bounded_by_bytes_and_not_by_commits(url: str, clock: Clock, 
         for _ in range(20):
             store.append("c", [user("x" * 4_000_000)])
             most = max(most, store.database.log_bytes())
-    assert most < 4 * dialect.LOG_LIMIT_BYTES
+    assert most < 4 * LOG_LIMIT_BYTES
 
 
 def test_the_log_is_bounded_whatever_makes_it_grow(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,14 +280,14 @@ def test_the_log_is_bounded_whatever_makes_it_grow(url: str, clock: Clock, monke
     with Store.open(url, clock=clock, synchronous="normal") as store:
         for number in range(2_500):
             store.create(f"c{number}")
-        assert store.database.log_bytes() < 2 * dialect.LOG_LIMIT_BYTES
+        assert store.database.log_bytes() < 2 * LOG_LIMIT_BYTES
         for number in range(20):
             store.label(f"c{number}", metadata=labels)
-        assert store.database.log_bytes() < 3 * dialect.LOG_LIMIT_BYTES
+        assert store.database.log_bytes() < 3 * LOG_LIMIT_BYTES
         for _ in range(60):
             with Store.open(url, clock=clock, synchronous="normal") as brief:
                 brief.append("c0", [user("x" * 200_000)])
-        assert store.database.log_bytes() < 3 * dialect.LOG_LIMIT_BYTES
+        assert store.database.log_bytes() < 3 * LOG_LIMIT_BYTES
 
 
 def test_migrations_make_no_checkpoint_of_their_own_on_an_affected_engine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +370,7 @@ def test_on_an_affected_engine_the_log_stays_bounded_without_automatic_checkpoin
             store.append("c", [user("x" * 16_000)])
             most = max(most, store.database.log_bytes())
         assert store.database.integrity() == "ok"
-    assert most < 4 * dialect.LOG_LIMIT_BYTES
+    assert most < 4 * LOG_LIMIT_BYTES
 
 
 def test_the_settings_are_in_force(plain: Store) -> None:

@@ -24,6 +24,7 @@ from sessionstore.dialect import ImmediateSQLite
 from sessionstore.gate import Gate
 from sessionstore.items import Item, Lane
 from sessionstore.lanes import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Lanes
+from sessionstore.log import Log
 from sessionstore.writer import Writer
 from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, reply, texts, user
 from tests.test_database import _sqlite_error
@@ -711,7 +712,7 @@ def test_a_writer_that_stumbles_answers_and_goes_on(
     async def scenario() -> list[Any]:
         async with await AsyncStore.open(url, clock=clock) as store:
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(Writer, "log_is_due", lambda _: [].pop())
+                patched.setattr(Log, "is_due", property(lambda _: [].pop()))
                 first = await asyncio.wait_for(store.append("c", [user("committed")]), 10)
             return [first, await asyncio.wait_for(store.append("c", [user("next")]), 10)]
 
@@ -726,7 +727,7 @@ def test_a_log_that_cannot_be_looked_at_is_no_error(plain: Store, monkeypatch: p
     def refuses(*_: Any, **__: Any) -> Any:
         raise PermissionError
 
-    monkeypatch.setattr("sessionstore.dialect.os.stat", refuses)
+    monkeypatch.setattr("sessionstore.files.os.stat", refuses)
     assert plain.append("c", [user("stored")]).value[0].position == 0
 
 
@@ -765,7 +766,7 @@ def test_the_replay_stops_at_an_io_error(plain: Store, together: Any) -> None:
 
 def test_the_replay_copies_the_log_back_between_two_calls(plain: Store, together: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.create("c")
-    monkeypatch.setattr(Writer, "log_is_due", lambda _: True)
+    monkeypatch.setattr(Log, "is_due", property(lambda _: True))
 
     def undoes(conversation: Any) -> None:
         conversation.transaction._connection.execute("ROLLBACK")

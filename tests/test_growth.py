@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sessionstore import Store, dialect
+from sessionstore.log import LOG_LIMIT_BYTES
 from tests.conftest import Clock, texts, user
 
 
@@ -30,7 +31,7 @@ def test_f4_the_log_behind_an_idle_reader_grows_evenly_and_shrinks_when_it_ends(
         reader.close()
         for _ in range(1500):
             store.append("c", [user("x" * 2000)])
-        assert store.database.log_bytes() < 3 * dialect.LOG_LIMIT_BYTES
+        assert store.database.log_bytes() < 3 * LOG_LIMIT_BYTES
         assert store.get("c").message_count == 3500
 
 

@@ -41,9 +41,12 @@ async def healthz(_: Call[None, NoQuery]) -> Response:
 
 
 async def readyz(call: Call[None, NoQuery]) -> Response:
-    """The database answers and has this version's schema; what it runs on, and the known fault of that engine."""
+    """The database answers and has this version's schema; what it runs on, the known fault of that engine, and its log.
+
+    With more than 64 MiB (`log_bytes`) somebody has been reading for long and keeps the write-ahead log from being cut.
+    """
     engine = await call.store.check_ready()
-    return answer(200, Readiness(engine=engine.name, engine_fault=engine.fault))
+    return answer(200, Readiness(engine=engine.name, engine_fault=engine.fault, log_bytes=engine.log_bytes))
 
 
 async def openapi_document(call: Call[None, NoQuery]) -> Response:

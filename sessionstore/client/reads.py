@@ -141,4 +141,4 @@ def generations(
 def check_ready(_: Limits) -> Steps[Engine]:
     """See `Store.check_ready`."""
     ready = (yield Exchange("GET", "/readyz")).read(ReadySent)
-    return Engine(name=ready.engine, fault=ready.engine_fault)
+    return Engine(name=ready.engine, fault=ready.engine_fault, log_bytes=ready.log_bytes)

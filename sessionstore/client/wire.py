@@ -360,3 +360,4 @@ class ReadySent(msgspec.Struct):
 
     engine: str
     engine_fault: str | None
+    log_bytes: int

@@ -1,0 +1,274 @@
+"""Where a database may lie, whose it may be, and what is noticed when its files are taken away."""
+
+import logging
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessionstore import Store, errors, files, log, migrate
+from sessionstore.database import Database
+from tests.conftest import Clock, Tables, user
+
+pytestmark = pytest.mark.any_sql
+CONNECT = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
+TOUCH = CONNECT + "c.execute('SELECT count(*) FROM conversations').fetchone(); c.close()"
+SEEN = """
+print(*c.execute("PRAGMA integrity_check").fetchone())
+print(*(row[0].strip(chr(34)) for row in c.execute("SELECT content FROM messages ORDER BY pk")))
+"""
+
+
+def elsewhere(program: str, *arguments: Any, **options: Any) -> str:
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)], check=True, capture_output=True, text=True, timeout=60, **options
+    )
+    return done.stdout
+
+
+def refusal(url: str) -> str:
+    refusals = []
+    for opening in (Store.open, lambda url: Store.open(url, migrate_first=True), Database):
+        with pytest.raises(errors.DatabaseUnusable) as refused:
+            opening(url)
+        refusals.append(str(refused.value))
+    assert len(set(refusals)) == 1
+    assert "\n" not in refusals[0]
+    return refusals[0]
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_symbolic_links_are_refused(path: Path, url: str, tmp_path: Path, suffix: str) -> None:
+    link = Path(f"{path}{suffix}")
+    elsewhere_ = tmp_path / "elsewhere"
+    if not suffix:
+        path.rename(elsewhere_)
+    link.symlink_to(elsewhere_)
+    assert "symbolic link" in refusal(url)
+
+
+@pytest.mark.parametrize("which", ["file", "folder"])
+def test_what_is_read_only_is_refused_also_for_root(path: Path, url: str, which: str) -> None:
+    target = path if which == "file" else path.parent
+    target.chmod(0o400 if which == "file" else 0o500)
+    try:
+        assert "read-only" in refusal(url)
+    finally:
+        target.chmod(0o700)
+
+
+AS_ANOTHER_USER = """
+import os, sys
+sys.path[:0] = sys.argv[2:]
+from sessionstore import Store, errors
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+try:
+    Store.open(f"sqlite:///{sys.argv[1]}")
+except errors.DatabaseUnusable as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_another_users_file_is_refused(path: Path, url: str) -> None:
+    path.chmod(0o666)
+    for folder in list(path.parents)[:-1]:
+        folder.chmod(folder.stat().st_mode | 0o077)
+    said = elsewhere(AS_ANOTHER_USER, path, *sys.path, cwd="/")
+    assert "belongs to another user (0)" in said
+    assert said.count("\n") == 1
+
+
+def mounts(tmp_path: Path, *lines: tuple[Path, str]) -> Path:
+    table = tmp_path / "mountinfo"
+    text = "".join(f"36 35 98:0 / {str(point).replace(' ', chr(92) + '040')} rw - {kind} source rw\n" for point, kind in lines)
+    table.write_text(text)
+    return table
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "9p", "fuse.sshfs"])
+def test_network_file_systems_are_refused(path: Path, url: str, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(files, "MOUNTS", mounts(path.parent, (Path("/"), "ext4"), (path.parent, kind)))
+    assert f"network file system ({kind})" in refusal(url)
+
+
+def test_the_mount_that_lies_above_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    below, spaced = tmp_path / "below", tmp_path / "with space"
+    lines = ((Path("/"), "ext4"), (below, "nfs"), (below, "tmpfs"), (spaced, "xfs"))
+    monkeypatch.setattr(files, "MOUNTS", mounts(tmp_path, *lines))
+    found = [files.file_system_of(folder / "x.db") for folder in (tmp_path, below, spaced, tmp_path / "below-no-more")]
+    assert found == ["ext4", "tmpfs", "xfs", "ext4"]
+    monkeypatch.setattr(files, "MOUNTS", tmp_path / "nothing says so")
+    assert files.file_system_of(tmp_path) is None
+
+
+def test_an_empty_file_beside_its_log_is_refused_and_both_are_kept(path: Path, url: str) -> None:
+    """SQLite would take it for a new database and delete the log."""
+    log = Path(f"{path}-wal")
+    log.write_bytes(b"all that was said")
+    os.truncate(path, 0)
+    assert "restore a backup" in refusal(url)
+    path.unlink()
+    with pytest.raises(errors.DatabaseUnusable, match="a log of one"):
+        Store.open(url, migrate_first=True)
+    assert log.read_bytes() == b"all that was said"
+    assert not path.exists()
+
+
+def damage(path: Path, at: int, text: bytes) -> bytes:
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(text)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(("at", "text"), [(0, b"SQLite format 4\0"), (100, b"\xff" * 200), (16, b"\x00\x03")])
+def test_a_corrupt_file_is_refused_and_never_replaced(path: Path, url: str, at: int, text: bytes) -> None:
+    before = damage(path, at, text)
+    for migrate_first in (False, True):
+        with pytest.raises(errors.NotADatabase):
+            Store.open(url, migrate_first=migrate_first)
+    assert path.read_bytes() == before
+    assert {entry.name for entry in path.parent.iterdir() if entry.name.endswith((".db", "-wal"))} == {path.name}
+
+
+def test_a_page_that_went_bad_is_told_by_the_call_that_meets_it(path: Path, url: str, plain: Store) -> None:
+    plain.create("c", messages=[user("x" * 20_000, "m")])
+    plain.create("other")
+    plain.close()
+    root = Tables(path).one("SELECT rootpage FROM sqlite_master WHERE name = 'messages'")
+    damage(path, (root - 1) * Tables(path).one("PRAGMA page_size"), b"\xff" * 512)
+    with Store.open(url) as store:
+        for call in (lambda: store.messages("c"), lambda: store.append("c", [user("y")])):
+            with pytest.raises(errors.NotADatabase, match="damaged"):
+                call()
+        assert store.get("other").id == "other"
+
+
+def as_others_see_it(path: Path) -> str:
+    """Not from this process, whose engine still has the lost log's index."""
+    return " ".join(elsewhere(CONNECT + SEEN, path).split())
+
+
+THEIRS = """
+import sys
+from sessionstore import Draft, Store
+with Store.open(sys.argv[1]) as store:
+    store.append("c", [Draft(role="user", content="theirs")])
+"""
+
+
+def test_a_log_that_was_unlinked_under_us_is_noticed(plain: Store, path: Path) -> None:
+    """To open and close the file drops SQLite's locks: the next process takes itself for the last one (facts, 1.10)."""
+    plain.create("c", messages=[user("kept")])
+    path.open("rb").close()
+    elsewhere(TOUCH, path)
+    assert not Path(f"{path}-wal").exists()
+    with pytest.raises(errors.OutcomeUnknown):
+        plain.append("c", [user("written to nowhere")])
+    for call in (plain.check_ready, lambda: plain.get("c"), lambda: plain.append("c", [user("x")])):
+        with pytest.raises(errors.StorageFailed, match="removed while it was in use"):
+            call()
+    assert as_others_see_it(path) == "ok kept"
+
+
+def test_what_was_lost_is_not_copied_back_over_what_others_wrote(url: str, path: Path, clock: Clock) -> None:
+    store = Store.open(url, clock=clock)
+    store.create("c", messages=[user("kept")])
+    path.open("rb").close()
+    elsewhere(TOUCH, path)
+    elsewhere(THEIRS, url)
+    with pytest.raises(errors.OutcomeUnknown):
+        store.append("c", [user("ours")])
+    store.close()
+    assert as_others_see_it(path) == "ok kept theirs"
+
+
+def test_who_only_reads_notices_it_when_asked_whether_he_is_ready(plain: Store, path: Path) -> None:
+    plain.create("c")
+    plain.check_ready()
+    Path(f"{path}-wal").unlink()
+    with pytest.raises(errors.StorageFailed):
+        plain.check_ready()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_database_that_was_taken_away_is_noticed(plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    monkeypatch.setattr(log, "LOOK_EVERY_SECONDS", 0)
+    plain.create("c")
+    plain.create("d")
+    if how == "removed":
+        path.rename(path.with_name("moved.db"))
+    else:
+        path.with_name("other.db").write_bytes(b"")
+        path.with_name("other.db").rename(path)
+    with pytest.raises(errors.OutcomeUnknown):
+        plain.append("c", [user("x")])
+    with pytest.raises(errors.StorageFailed, match=how):
+        plain.check_ready()
+
+
+def test_an_idle_reader_makes_the_log_grow_with_an_alarm_and_it_shrinks_when_he_has_left(
+    plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(log, "LOG_ALARM_BYTES", 3 * log.LOG_LIMIT_BYTES)
+    plain.create("c")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM messages").fetchone()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(16):
+            plain.append("c", [user("x" * 900_000)])
+    assert plain.database.log_bytes() > log.LOG_ALARM_BYTES
+    assert len([record for record in caplog.records if "somebody has been reading" in record.message]) == 1
+    assert plain.check_ready().log_bytes == plain.database.log_bytes()
+    reader.close()
+    for _ in range(5):
+        plain.append("c", [user("x" * 1_500_000)])
+    assert plain.database.log_bytes() <= 2 * log.LOG_LIMIT_BYTES
+
+
+# Another schema --------------------------------------------------------------------------------------------------------
+
+
+def upgrade(path: Path, revision: str, statement: str = "CREATE TABLE more (x INTEGER)") -> None:
+    """What a newer version's migration does."""
+    program = """
+c.execute("BEGIN IMMEDIATE")
+c.execute(sys.argv[3])
+c.execute("UPDATE alembic_version SET version_num = ?", (sys.argv[2],))
+c.execute("COMMIT")
+c.close()
+"""
+    elsewhere(CONNECT + program, path, revision, statement)
+
+
+def test_a_store_whose_file_was_migrated_writes_nothing_more(plain: Store, path: Path, tables: Tables) -> None:
+    plain.create("c", messages=[user("before")])
+    upgrade(path, "9999")
+    with pytest.raises(errors.SchemaChanged, match="9999") as refused:
+        plain.append("c", [user("after")])
+    assert refused.value.retryable
+    for call in (lambda: plain.get("c"), plain.check_ready, lambda: plain.append("c", [user("x")])):
+        with pytest.raises(errors.SchemaChanged):
+            call()
+    assert tables.one("SELECT count(*) FROM messages") == 1
+
+
+def test_a_store_whose_file_was_migrated_reads_nothing_more(plain: Store, path: Path) -> None:
+    plain.create("c")
+    upgrade(path, "9999")
+    for call in (lambda: plain.get("c"), lambda: plain.append("c", [user("after")])):
+        with pytest.raises(errors.SchemaChanged):
+            call()
+
+
+def test_somebodys_own_table_is_no_other_schema(plain: Store, path: Path) -> None:
+    plain.create("c")
+    upgrade(path, migrate.HEAD)
+    assert plain.append("c", [user("after")]).value[0].position == 0
+    assert plain.get("c").message_count == 1
