@@ -227,7 +227,7 @@ class AsyncStore:
                 self._channels = {key: other for key, other in self._channels.items() if other is not channel}
 
     async def close(self) -> None:
-        """Finish the running transactions and close every connection. Later calls raise `Closed`."""
+        """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`."""
         self._closed = True
         await asyncio.to_thread(self._writers.shutdown)
         await asyncio.to_thread(self._readers.shutdown)

@@ -11,6 +11,7 @@ from sessionstore.following import FollowedConversation, FollowedList
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm, LiveTurn
 from sessionstore.model import Changes, IfBusy, IfMatch, ListChanges, Tag
+from sessionstore.ongoing import Ongoing
 from sessionstore.turns import Turns
 from sessionstore.watch import News, Topic, Watch
 
@@ -23,7 +24,7 @@ class Live(Turns):
 
     def __init__(self, database: Database, door: Door, clock: Callable[[], int], limits: Limits) -> None:
         super().__init__(database, door, clock, limits)
-        self.watch = Watch(database, clock)
+        self.watch, self.turns = Watch(database, clock), Ongoing()
 
     def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> Events[Changes]:
         """Follow a conversation: its state as it is now, then each change when it comes, until it is deleted.

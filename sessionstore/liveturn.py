@@ -12,9 +12,10 @@ from types import TracebackType
 from typing import Any, Literal, Protocol, Self
 
 from sessionstore.drafts import Draft
-from sessionstore.errors import LeaseLost, OutcomeUnknown, PreconditionFailed, SessionStoreError, Unavailable
+from sessionstore.errors import Closed, LeaseLost, OutcomeUnknown, PreconditionFailed, SessionStoreError, Unavailable
 from sessionstore.keeper import GONE, Keeper, running_time
 from sessionstore.model import Acquired, Answer, Conversation, Finished, FinishOutcome, Lease, Message, Tag
+from sessionstore.ongoing import Ongoing
 
 log = logging.getLogger(__name__)
 Alarm = Callable[[], None]
@@ -28,6 +29,9 @@ class Keepable(Protocol):
 
     final: tuple[type[SessionStoreError], ...]
     """Errors after which this store answers no more."""
+
+    turns: Ongoing
+    """The turns that are kept, and given back when it is closed."""
 
     def renew(self, id: str, *, token: str | None, ttl_ms: int | None = None) -> Answer[Any]:
         """A sign of life."""
@@ -96,6 +100,7 @@ class TurnState:
         try:
             self._keeper.start(sent)
             self._unheed = self._keepable.heed(self.id, self.generation, self._keeper.hurry)
+            self._keepable.turns.add(self)
         except BaseException:
             self._keeper.stop()
             self._abandon()
@@ -112,7 +117,25 @@ class TurnState:
     def _abandon(self) -> None:
         self._give_up()
 
+    def give_back(self) -> bool:
+        """See `ongoing.Kept`."""
+        self._keeper.stop()
+        try:
+            self._keepable.release(self.id, token=self.token)
+        except Unavailable:
+            return False
+        except SessionStoreError:
+            # Somebody else has ended it already, or this is called inside a change.
+            return True
+        return True
+
+    def end(self, error: Closed) -> None:
+        """See `ongoing.Kept`."""
+        self._leave()
+        self._lose(error)
+
     def _leave(self) -> None:
+        self._keepable.turns.discard(self)
         self._keeper.stop()
         if self._unheed is not None:
             self._unheed()

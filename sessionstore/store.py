@@ -101,7 +101,8 @@ class Store(Upkeep):
         return cls(database, clock=clock, limits=limits)
 
     def close(self) -> None:
-        """Finish the transaction that runs, and close every connection. Later calls raise `Closed`."""
+        """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`."""
+        self.turns.end()
         self.watch.stop()
         self.database.close()
         self.watch.tell_everybody()

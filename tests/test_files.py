@@ -2,9 +2,11 @@
 
 import logging
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +76,13 @@ except errors.DatabaseUnusable as error:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_another_users_file_is_refused(path: Path, url: str) -> None:
-    path.chmod(0o666)
-    for folder in list(path.parents)[:-1]:
-        folder.chmod(folder.stat().st_mode | 0o077)
-    said = elsewhere(AS_ANOTHER_USER, path, *sys.path, cwd="/")
+def test_another_users_file_is_refused(path: Path) -> None:
+    # Not in pytest's folder, which each of its sessions closes to others again.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        shared = Path(shutil.copy(path, folder))
+        shared.chmod(0o666)
+        said = elsewhere(AS_ANOTHER_USER, shared, *sys.path, cwd="/")
     assert "belongs to another user (0)" in said
     assert said.count("\n") == 1
 
@@ -98,7 +102,7 @@ def test_network_file_systems_are_refused(path: Path, url: str, monkeypatch: pyt
 
 def test_the_mount_that_lies_above_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below, spaced = tmp_path / "below", tmp_path / "with space"
-    lines = ((Path("/"), "ext4"), (below, "nfs"), (below, "tmpfs"), (spaced, "xfs"))
+    lines = ((below, "nfs"), (below, "tmpfs"), (spaced, "xfs"), (Path("/"), "ext4"))
     monkeypatch.setattr(files, "MOUNTS", mounts(tmp_path, *lines))
     found = [files.file_system_of(folder / "x.db") for folder in (tmp_path, below, spaced, tmp_path / "below-no-more")]
     assert found == ["ext4", "tmpfs", "xfs", "ext4"]

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from sessionstore import AsyncStore, LiveTurn, Store, errors, keeper, liveturn
+from sessionstore.client import AsyncClient, Client
 from sessionstore.watch import Watch
 from tests.conftest import TOKEN, Clock, reply, texts, user
+from tests.live import LiveServer
 from tests.test_groups import held
 
 
@@ -209,11 +211,11 @@ def test_a_loss_that_is_heard_while_finishing_fails_is_not_forgotten(
         assert isinstance(turn.lost, errors.LeaseLost)
 
 
-def test_a_store_that_is_closed_under_a_turn_stops_it(url: str, clock: Clock, plain: Store) -> None:
+def test_a_database_that_is_closed_under_a_turn_stops_it(url: str, clock: Clock, plain: Store) -> None:
     store = Store.open(url, clock=clock)
     turn = store.generate("c", "worker")
     turn.__enter__()
-    store.close()
+    store.database.close()
     turn._keeper.hurry()
     assert turn.stopped.wait(30)
     assert isinstance(turn.lost, errors.Closed)
@@ -281,3 +283,72 @@ def test_a_renewal_without_the_database_makes_no_storm(plain: Store, monkeypatch
 def test_a_turn_is_a_live_turn(plain: Store) -> None:
     assert isinstance(plain.generate("c", "worker"), LiveTurn)
     assert keeper.running_time() > 0
+
+
+def given_back(store: Store) -> None:
+    """Free at once, and what was growing is kept."""
+    assert outcome(store) == "released"
+    assert [(message.content, message.status) for message in store.messages("c").items] == [("half", "interrupted")]
+
+
+@pytest.mark.parametrize("face", ["Store", "Client"])
+def test_who_closes_gives_the_lease_of_his_turn_back(url: str, clock: Clock, plain: Store, face: str) -> None:
+    with LiveServer(url, clock) as server:
+        store: Any = Store.open(url, clock=clock) if face == "Store" else Client(server.address)
+        turn = store.generate("c", "worker")
+        turn.__enter__()
+        turn.save("r", "half")
+        store.close()
+        given_back(plain)
+        assert turn.stopped.is_set()
+        assert isinstance(turn.lost, errors.Closed)
+        with pytest.raises(errors.Closed):
+            turn.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("face", ["AsyncStore", "AsyncClient"])
+def test_who_awaits_the_close_gives_the_lease_of_his_turn_back(url: str, clock: Clock, plain: Store, face: str) -> None:
+    async def main(address: str) -> None:
+        store: Any = await AsyncStore.open(url, clock=clock) if face == "AsyncStore" else AsyncClient(address)
+        turn = store.generate("c", "worker")
+        await turn.__aenter__()
+        await turn.save("r", "half")
+        await store.close()
+        given_back(plain)
+        await asyncio.wait_for(turn.stopped.wait(), 10)
+
+    with LiveServer(url, clock) as server:
+        asyncio.run(main(server.address))
+
+
+def test_a_turn_that_is_over_is_not_given_back(url: str, clock: Clock, plain: Store) -> None:
+    store = Store.open(url, clock=clock)
+    with store.generate("c", "worker") as turn:
+        turn.save("r", "whole")
+    store.close()
+    assert outcome(plain) == "completed"
+    assert turn.lost is None
+    assert not store.turns._turns
+
+
+def test_a_busy_database_keeps_no_store_open_for_its_turns(
+    url: str, clock: Clock, plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain.create("d")
+    store = Store.open(url, clock=clock, busy_timeout_ms=200)
+    turns = [store.generate(id, "worker") for id in ("c", "d")]
+    for turn in turns:
+        turn.__enter__()
+    tried: list[str] = []
+    release = store.release
+
+    def counted(id: str, **options: Any) -> Any:
+        tried.append(id)
+        return release(id, **options)
+
+    monkeypatch.setattr(store, "release", counted)
+    with held(path):
+        store.close()
+    assert len(tried) == 1
+    assert [isinstance(turn.lost, errors.Closed) for turn in turns] == [True, True]
+    assert len(plain.leases()) == 2

@@ -1,5 +1,6 @@
 """The application: every route in one table, one lifespan that opens and closes the store."""
 
+import logging
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
@@ -33,6 +34,7 @@ from sessionstore_api.docs import docs_page
 from sessionstore_api.openapi import openapi_document
 from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation, Resource
 
+log = logging.getLogger("sessionstore_api")
 MATCHED = ("Lease-Token", "Incarnation", "If-Match")
 STORED = (errors.MessageDeleted, errors.MessageExists, errors.MessageQueued)
 PUT = (errors.MessageDeleted, errors.MessageQueued, errors.MessageComplete)
@@ -147,6 +149,9 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = s
     async def lifespan(_: Starlette) -> AsyncGenerator[State]:
         options = chosen.store_options()
         async with await AsyncStore.open(chosen.database_url, migrate_first=True, clock=clock, **options) as store:
+            fault = (await store.check_ready()).fault
+            if fault is not None:
+                log.warning(fault)
             yield {"store": store}
 
     resources = resources_of(chosen.limits.body_bytes)

@@ -24,6 +24,7 @@ from sessionstore.errors import Closed, SessionStoreError
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm, LiveTurn
 from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag, Undone
+from sessionstore.ongoing import Ongoing
 from sessionstore.store import DEFAULT_LIMITS, Store
 from sessionstore.undoing import run, undo
 
@@ -76,10 +77,11 @@ class Client:
         # Apart, since each is busy for as long as somebody follows.
         self._streams = http or httpx2.Client(timeout=TIMEOUT, limits=CONNECTIONS)
         self.timeout: Any = httpx2.USE_CLIENT_DEFAULT
-        self._open = Open()
+        self._open, self.turns = Open(), Ongoing()
 
     def close(self) -> None:
-        """Close the connections, and end the events. Later calls raise `Closed`."""
+        """Give back the leases of turns that go on, end the events, and close the connections. Later calls raise `Closed`."""
+        self.turns.end()
         self._open.close()
         if self._own:
             self._http.close()
