@@ -17,7 +17,7 @@ serve: .venv/api  ## Serve on http://127.0.0.1:8080, on the database of SESSIONS
 	$(BIN)/sessionstore serve
 
 test: .venv/dev  ## Run the tests
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 races: .venv/dev  ## Run the races: threads, processes and servers, with the bad moment made certain
 	$(BIN)/python -m pytest -q tests/races

@@ -19,7 +19,7 @@ from sessionstore.limits import Limits
 from sessionstore.liveturn import LiveTurn
 from sessionstore.mirror import Mirror
 from sessionstore.model import Answer, Conversation, Generation, Lease, Message, Page, Tag
-from sessionstore.store import Store
+from sessionstore.store import Store, restore
 
 __version__ = "0.1.0"
 
@@ -44,4 +44,5 @@ __all__ = [
     "Tag",
     "__version__",
     "errors",
+    "restore",
 ]

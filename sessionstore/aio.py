@@ -275,6 +275,9 @@ class AsyncStore:
     check_ready = _read(Store.check_ready)
     prune = _upkeep(Store.prune)
     purge = _upkeep(Store.purge)
+    backup = _upkeep(Store.backup)
+    check = _upkeep(Store.check)
+    repair = _upkeep(Store.repair)
     export = _upkeep(Store.export)
     import_ = _upkeep(Store.import_)
 

@@ -69,6 +69,18 @@ FORGET_PARENT = update(conversations).where(c.parent_pk == b("pk"), _is_child).v
 FORGET_LOG = delete(generations).where(g.number.in_(select(g.number).where(g.conversation_pk == b("pk")).limit(b("count"))))
 FORGET_CONVERSATION = delete(conversations).where(c.pk == b("pk"), _dead)
 
+COUNTS = select(
+    func.count().filter(alive, m.status != "queued"), func.count().filter(m.status == "queued")
+).where(within)  # fmt: skip
+NEXT_POSITION = select(func.max(m.position) + 1).where(within)
+NEWEST_VERSION = select(func.max(m.version)).where(within)
+_leased = select(c.generation).where(c.pk == b("pk")).scalar_subquery()
+CLOSE_TURNS = (
+    update(generations)
+    .where(g.conversation_pk == b("pk"), g.ended_at.is_(None), g.number.is_distinct_from(_leased))
+    .values(ended_at=b("now"), outcome="expired")
+)
+
 _shown_now = and_(within, m.position.is_not(None), alive, m.summary_through.is_(None))
 LONG_OR_OLD = select(c.pk, c.id).where(
     c.owner == b("owner"), living_view, or_(c.message_count > b("keep"), b("old") >= 0), c.message_count > 0

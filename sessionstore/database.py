@@ -238,6 +238,18 @@ class Database:
         """The engine's own verdict on the file: "ok", or the first thing that is wrong. Reads the whole file."""
         return self.read(lambda transaction: str(transaction.row(dialect.INTEGRITY)[0]))
 
+    def integrity_faults(self) -> list[str]:
+        """All that the engine finds wrong with the file, or the first hundred of each kind. Reads the whole file."""
+
+        def look(transaction: Transaction) -> list[str]:
+            found = [str(row[0]) for row in transaction.rows(dialect.INTEGRITY_FAULTS)]
+            broken = [
+                f"row {row[1]} of {row[0]} refers to nothing in {row[2]}" for row in transaction.rows(dialect.BROKEN_REFERENCES)
+            ]
+            return [fault for fault in found if fault != "ok"] + broken
+
+        return self.read(look)
+
 
 def _close_all() -> None:
     for database in list(_open):

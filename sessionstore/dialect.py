@@ -105,7 +105,7 @@ class SQLite:
 
     def connect_writer(self) -> sqlite3.Connection:
         """A connection that may write, with the settings that durability rests on."""
-        connection = _connect(self.path, self._timeout)
+        connection = connect(self.path, self._timeout)
         connection.execute(f"PRAGMA synchronous={self.synchronous}")
         connection.execute("PRAGMA secure_delete=ON")
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES}")
@@ -114,7 +114,7 @@ class SQLite:
 
     def connect_reader(self) -> sqlite3.Connection:
         """A connection on which the database refuses writes."""
-        connection = _connect(self.path, self._timeout)
+        connection = connect(self.path, self._timeout)
         connection.execute("PRAGMA query_only=ON")
         # SQLite's own lower() knows ASCII only; "any case" in a search means everybody's letters.
         connection.create_function("lower", 1, _lower, deterministic=True)
@@ -132,12 +132,14 @@ class SQLite:
 
     def known(self, error: BaseException) -> BaseException:
         """Our error for the driver's; anything else as it is."""
-        return _known(error, self.path)
+        return known(error, self.path)
 
 
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
+INTEGRITY_FAULTS = sqlalchemy.text("PRAGMA integrity_check(100)")
+BROKEN_REFERENCES = sqlalchemy.text('SELECT "table", rowid, parent FROM pragma_foreign_key_check LIMIT 100')
 COMMITS = "PRAGMA data_version"
 SETTINGS = ("journal_mode", "page_size", "page_count", "freelist_count")
 
@@ -209,14 +211,14 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     check_place(path)
     create(path)
 
-    def connect() -> sqlite3.Connection:
-        connection = _connect(path, busy_timeout_ms / 1000, foreign_keys=False)
+    def opening() -> sqlite3.Connection:
+        connection = connect(path, busy_timeout_ms / 1000, foreign_keys=False)
         # A rebuilt table is dropped before its copy takes the name; without this the views over it would refuse that.
         connection.execute("PRAGMA legacy_alter_table=ON")
         _use_wal(connection, busy_timeout_ms / 1000)
         return connection
 
-    engine = _engine("sqlite+immediate", connect)
+    engine = _engine("sqlite+immediate", opening)
     try:
         with engine.begin() as connection:
             yield connection
@@ -224,7 +226,7 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
             if broken:
                 raise DatabaseUnusable(reason=f"the migration would leave {len(broken)} rows that refer to nothing")
     except DBAPIError as error:
-        raise _known(error.orig or error, path) from error
+        raise known(error.orig or error, path) from error
     finally:
         engine.dispose()
 
@@ -235,7 +237,8 @@ def _engine(name: str, connect: Callable[[], sqlite3.Connection], size: int = 0,
     return sqlalchemy.create_engine(URL.create(name), creator=connect, paramstyle="named", hide_parameters=True, **pooling)
 
 
-def _connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3.Connection:
+def connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3.Connection:
+    """A connection to a file that is there, with the settings that all of ours have."""
     # mode=rw: a file that is missing stays missing. isolation_level=None: the driver begins no transaction of its own.
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
@@ -266,9 +269,11 @@ def _use_wal(connection: sqlite3.Connection, timeout: float) -> None:
             time.sleep(0.01)
     if mode != "wal":
         raise DatabaseUnusable(reason=f"this file system does not carry a write-ahead log (journal mode {mode})")
+    # A log that is new is made by the first who looks.
+    connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
-def _known(error: BaseException, path: Path) -> BaseException:
+def known(error: BaseException, path: Path) -> BaseException:
     """Told apart by SQLite's result code; what is neither ours nor the disk's is a bug and stays what it is."""
     if isinstance(error, DBAPIError) and error.orig is not None:
         error = error.orig

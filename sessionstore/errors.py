@@ -17,7 +17,7 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     │   └── OutcomeUnknown                … or it was stored: the repeat by id tells
     ├── UnexpectedAnswer                  what answered is no session store
     ├── DatabaseUnusable                  opening refused: see its children
-    │   └── SchemaBehind · SchemaAhead · NotADatabase · UnsupportedUrl
+    │   └── SchemaBehind · SchemaAhead · NotADatabase · UnsupportedUrl · BackupUnusable
     └── Misuse                            a bug in the calling program
         └── Nested · Awaitable · Dead
 """
@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = [
     "Awaitable",
+    "BackupUnusable",
     "Busy",
     "Closed",
     "ConversationDeleted",
@@ -400,6 +401,12 @@ class NotADatabase(DatabaseUnusable):
     """{reason}. It was left as it is."""
 
     code = "not-a-database"
+
+
+class BackupUnusable(DatabaseUnusable):
+    """{reason}."""
+
+    code = "backup-unusable"
 
 
 class UnsupportedUrl(DatabaseUnusable):

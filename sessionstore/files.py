@@ -4,6 +4,7 @@ Nothing here ever opens the database, its log or its index: to close such a desc
 them committed rows (DESIGN.md, rule 9). What is to be known is asked by name.
 """
 
+import errno
 import os
 import stat
 import tempfile
@@ -115,7 +116,7 @@ def create(path: Path) -> None:
     if path.exists():
         return
     try:
-        _make_folder(path.parent)
+        make_folder(path.parent)
         # Under another name first: to close a descriptor of a file that SQLite has open would drop SQLite's locks.
         descriptor, made = tempfile.mkstemp(prefix=".sessionstore-", dir=path.parent)
         os.close(descriptor)
@@ -130,12 +131,17 @@ def create(path: Path) -> None:
         raise DatabaseUnusable(reason=f"{path} cannot be created: {error.strerror}") from error
 
 
-def _make_folder(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     """Make it, for its owner only, so that it is there after a power failure as well."""
     missing = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     for parent in reversed(missing):
         parent.mkdir(mode=0o700, exist_ok=True)
         sync_folder(parent.parent)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether it says that there is no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def sync_folder(folder: Path) -> None:

@@ -137,6 +137,13 @@ def catch_up(connection: Any, rows: int = LARGE_PIECE_ROWS) -> bool:
     return False
 
 
+def forget_all(connection: Any) -> None:
+    """Begin anew: the index knows nothing, and catches up from the first message on."""
+    for statement in ("INSERT INTO search (search) VALUES ('delete-all')", "DELETE FROM search_pending"):
+        connection.execute(statement)
+    connection.execute(_KNOWN, (0,))
+
+
 def _end_of_piece(connection: Any, work: str, rows: int) -> int | None:
     """The last message that is in the next piece. A long text is not even measured once the piece is full."""
     last, size = None, 0

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -206,16 +206,19 @@ class Life:
         self, outcome: Outcome, *, end_digest: str | None = None, usage: str | None = None, complete: bool = False
     ) -> None:
         """End the turn: whatever is still partial is interrupted from now on, or, where its holder says so, complete."""
-        row, version = self.row, self.raise_version()
         self.transaction.run(
             statements.END_GENERATION,
-            at=row.generation,
+            at=self.row.generation,
             now=self.now,
             outcome=outcome,
             end_digest=end_digest,
             usage=usage,
         )
-        status = "complete" if complete else "interrupted"
+        self.drop_lease("complete" if complete else "interrupted")
+
+    def drop_lease(self, status: Literal["complete", "interrupted"]) -> None:
+        """Nobody holds it any more. `status` is what becomes of messages that were still growing."""
+        row, version = self.row, self.raise_version()
         self.transaction.run(statements.SETTLE_PARTIAL, pk=row.pk, version=version, now=self.now, status=status)
         row.generation = row.lease_token = row.lease_ttl_ms = row.lease_expires_at = row.interrupt_requested_at = None
         self.holds = False

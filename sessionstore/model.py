@@ -373,6 +373,46 @@ class Pruned(Value, frozen=True, kw_only=True):
         )
 
 
+class BackedUp(Value, frozen=True, kw_only=True):
+    """A backup: its file, its size, and how many older ones were removed."""
+
+    file: str
+    bytes: int
+    removed: int
+
+
+class Restored(Value, frozen=True, kw_only=True):
+    """What a backup has become: a database, and its size."""
+
+    file: str
+    bytes: int
+
+
+class Fault(Value, frozen=True, kw_only=True):
+    """Something that is not as it always is: in which conversation, if it is one's, and what was found."""
+
+    invariant: str
+    incarnation: int | None
+    conversation_id: str | None
+    found: str
+
+
+class Checked(Value, frozen=True, kw_only=True):
+    """What is wrong: with the file, as the engine sees it, and with what is in it.
+
+    `leftovers` are deleted conversations of which messages are left, which is no fault: `purge` erases them.
+    """
+
+    engine: list[str]
+    faults: list[Fault]
+    leftovers: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.engine and not self.faults
+
+
 class Exported(Value, frozen=True, kw_only=True):
     """What was written, and of how many conversations in all."""
 

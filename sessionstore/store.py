@@ -15,12 +15,13 @@ Every mutation raises `ConversationNotFound`, `ConversationDeleted`, `InvalidInp
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 
-from sessionstore import forking, migrate, orders, repeats
+from sessionstore import backups, forking, migrate, orders, repeats
 from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
 from sessionstore.dialect import Synchronous
@@ -37,6 +38,7 @@ from sessionstore.model import (
     Created,
     IfMatch,
     Message,
+    Restored,
     Saved,
     Truncated,
     Undone,
@@ -56,6 +58,15 @@ UNGUARDED = (
 def system_clock() -> int:
     """Milliseconds UTC."""
     return time.time_ns() // 1_000_000
+
+
+def restore(backup: Path | str, url: str, *, clock: Callable[[], int] = system_clock) -> Restored:
+    """Make a backup the database of a URL, where none is: never over one, live or not. Brings it to the newest schema.
+
+    The backup stays as it is. Conversations begin new lives, and what was being generated when it was made is interrupted:
+    nobody who has seen what came after it takes the one for the other. Raises `BackupUnusable` and `DatabaseUnusable`.
+    """
+    return backups.restore(Path(backup), url, clock())
 
 
 class Store(Upkeep):

@@ -1,13 +1,16 @@
 """What an operator does with a store: forget, make sure that it is forgotten, take conversations out and bring them in."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
+from sessionstore.backups import back_up
+from sessionstore.checking import Checking
 from sessionstore.exporting import Format, export
 from sessionstore.forgetting import TOMBSTONES_MS, Forgetting, Retention
 from sessionstore.importing import Importing
 from sessionstore.live import Live
-from sessionstore.model import Exported, Imported, Pruned
+from sessionstore.model import BackedUp, Checked, Exported, Fault, Imported, Pruned
 
 
 class Upkeep(Live):
@@ -59,6 +62,33 @@ class Upkeep(Live):
         forgetting.merge()
         return self.database.empty_log() and not forgetting.is_needed
 
+    def backup(self, folder: Path | str, *, keep: int | None = None) -> BackedUp:
+        """Write a backup of this moment into a folder, for its owner only, and keep the newest `keep` there.
+
+        Everybody goes on working meanwhile, though the log is not cut until it is done. It has all that was acknowledged before
+        this was called, was checked like `check` does, and gets its name when it is whole and durable. Nothing that was deleted
+        before is in it. Turn it into a database again with `sessionstore.restore`. Raises `BackupUnusable`, `DiskFull` and
+        `DatabaseUnusable`, and leaves nothing then.
+        """
+        self.limits.number(keep, "$.keep", least=1)
+        return back_up(self.database.path, Path(folder), self.clock(), keep)
+
+    def check(self) -> Checked:
+        """Look for whatever is not as it always is: the engine's own check, and every invariant of the tables, in a snapshot.
+
+        Reads the whole file, and nobody waits for it. The queries are in `sessionstore.invariants`. Sees all owners.
+        """
+        return self._checking().check()
+
+    def repair(self, checked: Checked | None = None) -> list[Fault]:
+        """Put right what `check` has found, where that can be told from the rest, and answer what was.
+
+        Counts are counted anew, leases without a turn end, what grows without a lease is interrupted, and a search index that
+        does not fit is made anew. Each conversation gets a new version, in a transaction of its own. A damaged file, and rows
+        that are nobody's, are left as they are: restore a backup.
+        """
+        return list(self._checking().repair(self.check() if checked is None else checked))
+
     def export(
         self,
         file: BinaryIO,
@@ -96,6 +126,9 @@ class Upkeep(Live):
             if progress is not None:
                 progress(done)
         return done
+
+    def _checking(self) -> Checking:
+        return Checking(self.database, self.owner, self.clock, self.limits)
 
     def _forgetting(self) -> Forgetting:
         return Forgetting(self.database, self._door, self.clock(), self.limits)

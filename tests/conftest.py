@@ -15,6 +15,7 @@ import pytest
 
 from sessionstore import AsyncStore, Draft, Store, migrate
 from sessionstore.client import AsyncClient, Client
+from sessionstore.invariants import INVARIANTS
 from tests import trace
 from tests.live import LiveServer
 
@@ -153,8 +154,21 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def path(tmp_path: Path, template: Path) -> Path:
-    return Path(shutil.copy(template, tmp_path / "store.db"))
+def path(tmp_path: Path, template: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A database. Whatever a test does with it through the product, at its end all that is always true is true."""
+    copy = Path(shutil.copy(template, tmp_path / "store.db"))
+    yield copy
+    if not request.node.get_closest_marker("any_sql"):
+        assert faults(copy) == []
+
+
+def faults(path: Path) -> list[Any]:
+    """What breaks an invariant, found like an operator would."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+    try:
+        return [(one.name, *row) for one in INVARIANTS for row in connection.execute(one.sql)]
+    finally:
+        connection.close()
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ def lines(result: Result) -> list[Any]:
 
 def test_every_command_has_help_with_an_example() -> None:
     assert COMMANDS == [
-        "conversations", "doctor", "export", "import", "leases", "migrate", "prune", "purge", "search", "serve", "show", "undo",
-        "usage",
+        "backup", "check", "conversations", "doctor", "export", "import", "leases", "migrate", "prune", "purge", "restore",
+        "search", "serve", "show", "undo", "usage",
     ]  # fmt: skip
     for name in COMMANDS:
         shown = CliRunner().invoke(main, [name, "--help"])

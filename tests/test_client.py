@@ -207,7 +207,7 @@ def busy(retry_after: str = "0") -> httpx2.Response:
     return httpx2.Response(503, json=problem, headers={"Retry-After": retry_after})
 
 
-READY = httpx2.Response(200, json={"status": "ready", "engine": "SQLite 3", "engine_fault": None})
+READY = httpx2.Response(200, json={"status": "ready", "engine": "SQLite 3", "engine_fault": None, "log_bytes": 0})
 
 
 def test_a_server_that_has_no_time_is_asked_again() -> None:
@@ -356,7 +356,9 @@ def test_the_client_has_the_names_of_the_library() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    in_process = {"transact", "open", "prune", "purge", "export", "import_"}
+    in_process = {
+        "transact", "open", "prune", "purge", "export", "import_", "backup", "check", "repair"
+    }  # fmt: skip
     assert public(Store) - public(Client) == in_process
     assert public(Store) - public(AsyncClient) == in_process
     assert public(Client) - public(Store) == {"impatient"}

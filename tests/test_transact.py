@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -136,7 +137,8 @@ def test_the_conversation_of_a_change_that_raised_is_dead_as_well(store: Store, 
         lambda c: c.put(None),
         lambda c: c.put(reply("p", "m", status="lost")),
     ],
-    ids=str,
+    # Not by what they are called, which has the place in memory in it and differs in each process.
+    ids=map(str, itertools.count()),
 )
 def test_a_mutation_inside_a_change_checks_its_input_too(store: Store, tables: Tables, mutation: Any) -> None:
     store.acquire("c", "w", token=TOKEN)

@@ -325,10 +325,10 @@ def test_a_turn_that_is_over_is_not_given_back(url: str, clock: Clock, plain: St
     store = Store.open(url, clock=clock)
     with store.generate("c", "worker") as turn:
         turn.save("r", "whole")
+    assert not store.turns._turns
     store.close()
     assert outcome(plain) == "completed"
     assert turn.lost is None
-    assert not store.turns._turns
 
 
 def test_a_busy_database_keeps_no_store_open_for_its_turns(

@@ -1,12 +1,15 @@
 """Commands that only look."""
 
 from collections.abc import Iterator
+from textwrap import dedent
 
 import click
 
+from sessionstore.checking import invariants
 from sessionstore.cli.group import main
 from sessionstore.cli.options import AGE, database_option, json_option, opened, settings_of
 from sessionstore.cli.printing import (
+    check_lines,
     conversation_line,
     found_line,
     lease_line,
@@ -41,6 +44,33 @@ def doctor(database: str | None, *, as_json: bool) -> None:
     verdict = "healthy" if not found["problems"] else "NOT healthy"
     show_one(found, "\n".join([*lines(found), f"This database is {verdict}."]), as_json=as_json)
     if found["problems"]:
+        raise click.exceptions.Exit(1)
+
+
+@main.command()
+@database_option
+@json_option
+@click.option("--repair", is_flag=True, help="Put right what can be told from the rest.")
+@click.option("--sql", "as_sql", is_flag=True, help="Print the queries instead, for a SQL prompt of your own.")
+def check(database: str | None, *, as_json: bool, repair: bool, as_sql: bool) -> None:
+    """Check the file and all that is always true of what is in it. Exit code 1 when something is wrong and stays so.
+
+    Others go on working meanwhile. What has no repair is for a backup to mend.
+
+    \b
+    Example: sessionstore check
+             sessionstore check --sql | sqlite3 -readonly conversations.db
+    """
+    if as_sql:
+        click.echo("\n".join(f"-- {one.name}: {one.about}{dedent(one.sql)};" for one in invariants()))
+        return
+    with opened(database) as store:
+        found = store.check()
+        repaired = store.repair(found) if repair and found.faults else []
+        left = store.check() if repaired else found
+    shown = {**plain(left), "sound": left.sound, "repaired": [plain(fault) for fault in repaired]}
+    show_one(shown, "\n".join(check_lines(left, repaired)), as_json=as_json)
+    if not left.sound:
         raise click.exceptions.Exit(1)
 
 

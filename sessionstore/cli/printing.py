@@ -2,14 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
-from sessionstore.model import Conversation, Found, Message, Usage
+from sessionstore.checking import can_repair
+from sessionstore.model import Checked, Conversation, Fault, Found, Message, Usage
 
 
 def show_one(data: dict[str, Any], words: str, *, as_json: bool) -> None:
@@ -90,3 +91,18 @@ def usage_line(usage: Usage) -> str:
     named = [] if usage.of is None else [usage.of]
     counted = ("turns", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "cost")
     return "\t".join([*named, *(f"{name.replace('_', ' ')} {getattr(usage, name)}" for name in counted)])
+
+
+def _fault_line(fault: Fault) -> str:
+    return "\t".join([fault.invariant, visible(fault.conversation_id or "-"), visible(fault.found)])
+
+
+def check_lines(left: Checked, repaired: Sequence[Fault]) -> Iterator[str]:
+    """What a check has found, a line for each fault, and what is to be done."""
+    yield from (f"engine\t{visible(fault)}" for fault in left.engine)
+    for fault in left.faults:
+        yield f"{_fault_line(fault)}\t{'check --repair' if can_repair(fault) else 'restore a backup'}"
+    yield from (f"{_fault_line(fault)}\trepaired" for fault in repaired)
+    if left.leftovers:
+        yield f"Of {left.leftovers} deleted conversations messages are left: `sessionstore purge` erases them."
+    yield "All that is always true is true." if left.sound else "This database is NOT sound."

@@ -19,6 +19,7 @@ from sessionstore.errors import SchemaBehind, SessionStoreError
 from sessionstore.exporting import Format
 from sessionstore.model import Imported, Pruned
 from sessionstore.settings import Settings
+from sessionstore.store import restore as restored
 
 
 @main.command()
@@ -118,6 +119,36 @@ def purge(database: str | None, *, as_json: bool) -> None:
     show_one({"purged": purged}, words, as_json=as_json)
     if not purged:
         raise click.exceptions.Exit(EX_TEMPFAIL)
+
+
+@main.command()
+@database_option
+@json_option
+@click.option("--keep", type=click.IntRange(min=1), help="Keep the newest so many, and remove older ones of this database.")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def backup(database: str | None, *, as_json: bool, keep: int | None, folder: Path) -> None:
+    """Write a backup into FOLDER while everybody works. It is checked, durable, and for its owner only.
+
+    \b
+    Example: sessionstore backup --keep 14 /var/backups/sessionstore
+    """
+    with opened(database) as store:
+        done = store.backup(folder, keep=keep)
+    show_one(plain(done), f"{done.file}, {done.bytes} bytes; {done.removed} older ones removed", as_json=as_json)
+
+
+@main.command()
+@database_option
+@json_option
+@click.argument("backup", type=click.Path(dir_okay=False, path_type=Path))
+def restore(database: str | None, *, as_json: bool, backup: Path) -> None:
+    """Make BACKUP the database, where there is none: never over one. Conversations begin new lives, and leases are over.
+
+    \b
+    Example: sessionstore restore /var/backups/sessionstore/store-20261201T013940.123Z.db
+    """
+    done = restored(backup, settings_of(database).database_url)
+    show_one(plain(done), f"{done.file} is restored, {done.bytes} bytes", as_json=as_json)
 
 
 @main.command()

@@ -109,12 +109,9 @@ def test_options_reach_the_store(client: TestClient) -> None:
     assert before_user.json()["conversation"]["message_count"] == 1
 
 
-def test_finish_keeps_the_lease_while_inputs_wait(client: TestClient, path: Path) -> None:
+def test_finish_keeps_the_lease_while_inputs_wait(client: TestClient) -> None:
     holder = acquire(client, "c", token=TOKEN)
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE conversations SET queued_count = 2")
-    connection.commit()
-    connection.close()
+    client.post(f"{C}/c/inputs", json={"messages": [message("wait"), message("and see")], "mode": "steer"})
     refused = client.post(f"{C}/c/lease/finish", json={"unless_inputs": True}, headers=holder)
     assert problem(refused, 409, "inputs-pending")["queued_inputs"] == 2
     assert client.patch(f"{C}/c/lease", headers=holder).headers["queued-inputs"] == "2"
