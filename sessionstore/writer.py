@@ -10,6 +10,7 @@ from sessionstore.dialect import DRIVER_ERRORS, SQLite
 from sessionstore.errors import (
     Busy,
     Closed,
+    DiskFull,
     OutcomeUnknown,
     SchemaChanged,
     SessionStoreError,
@@ -20,6 +21,7 @@ from sessionstore.gate import Gate
 from sessionstore.items import Item
 from sessionstore.log import Log
 from sessionstore.revision import Revision
+from sessionstore.room import Room
 from sessionstore.transaction import Statements, Transaction
 from sessionstore.turn import Turn
 
@@ -46,6 +48,7 @@ class Writer:
         self._connection: Any = None
         self._cursor: Any = None
         self._checkpointer: Any = None
+        self._room = Room(sqlite.path)
         self._log = Log(sqlite.files, ours=sqlite.fault is not None)
         self._index_due_at, self._index_after, self._removed = 0, 0.0, False
         self._closed = False
@@ -59,16 +62,19 @@ class Writer:
         """Enter if that needs no waiting. Raises what the store refuses with."""
         if not self.turn.take(0):
             return False
-        if self.refusal is not None:
-            raise copy.copy(self.refusal)
+        self._check()
         return self._gate.enter()
 
     def wait(self) -> None:
         """Enter, however long it takes. Raises what the store refuses with."""
         self.turn.take(-1)
+        self._check()
+        self._gate.wait(self._timeout)
+
+    def _check(self) -> None:
         if self.refusal is not None:
             raise copy.copy(self.refusal)
-        self._gate.wait(self._timeout)
+        self._room.check()
 
     def leave(self) -> None:
         """Leave nothing open behind, whatever interrupts it. Does nothing for who has not entered."""
@@ -252,6 +258,12 @@ class Writer:
 
     def known(self, error: BaseException) -> BaseException:
         """Our error for the driver's. After an I/O error, and on another schema, the store refuses everything."""
+        known = self._known(error)
+        if isinstance(known, DiskFull) and known is not error:
+            self._room.ran_out()
+        return known
+
+    def _known(self, error: BaseException) -> BaseException:
         known = self._sqlite.known(error)
         if isinstance(known, StorageFailed | SchemaChanged):
             self.refusal = self.refusal or known
@@ -286,7 +298,7 @@ class Writer:
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # It is tried again after another commit.
             self._removed = True
-            self.known(error)
+            self._known(error)
         finally:
             self._settle()
 
@@ -322,7 +334,7 @@ class Writer:
             self._settle()
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # The commit before it stands, whatever becomes of the checkpoint.
-            self.known(error)
+            self._known(error)
 
     def empty_log(self) -> bool:
         """Cut the log to nothing, if nobody needs it: for who has entered, and no other process meanwhile (rule 9)."""

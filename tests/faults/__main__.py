@@ -1,0 +1,40 @@
+"""Run the faults, one after the other, and print the table."""
+
+import argparse
+import importlib
+import secrets
+import sys
+import time
+from pathlib import Path
+
+from tests.faults.table import Row, markdown
+
+FAULTS = ["kills", "power", "disk", "clocks"]
+
+
+def main() -> int:
+    """Exit code 1 when something was lost or wrong."""
+    parser = argparse.ArgumentParser(description=sys.modules["tests.faults"].__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *FAULTS], metavar="NAME", help=", ".join(FAULTS))
+    parser.add_argument("--long", action="store_true", help="as often and as long as the table in the docs says")
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="what is left to chance is repeated with the same one")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the table there")
+    asked = parser.parse_args()
+    print(f"seed {asked.seed}", flush=True)
+    rows: list[Row] = []
+    for name in asked.names or FAULTS:
+        began = time.monotonic()
+        rows += (found := importlib.import_module(f"tests.faults.{name}").run(long=asked.long, seed=asked.seed))
+        print(f"{name}: {time.monotonic() - began:.0f} s", *(f"  {' · '.join(row.cells())}" for row in found), sep="\n", flush=True)
+    table = markdown(rows)
+    print(table)
+    failed = [row for row in rows if not row.passed]
+    for row in failed:
+        print(f"FAILED: {row.fault}", *row.wrong[:20], sep="\n  ")
+    if asked.write and not failed:
+        asked.write.write_text(f"{table}\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
