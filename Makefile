@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test races stress prove-guards model check format bench wheel fuzz clean
+.PHONY: help serve test races stress faults faults-long prove-guards model check format bench wheel fuzz clean
 
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
@@ -24,6 +24,12 @@ races: .venv/dev  ## Run the races: threads, processes and servers, with the bad
 
 stress: .venv/dev  ## Let clients and kill -9 run free on several servers, and check every history (SECONDS=600 SEED=)
 	$(BIN)/python -m tests.races.stress --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+faults: .venv/dev  ## Kill, cut the power, fill the disk, move the clock, …: a short run of each (needs root, strace and faketime)
+	$(BIN)/python -m tests.faults
+
+faults-long: .venv/dev  ## The same as often and as long as the table in docs/faults.md says (WRITE=docs/faults keeps it)
+	$(BIN)/python -m tests.faults --long $(if $(WRITE),--write $(WRITE)/table.md)
 
 prove-guards: .venv/dev  ## Take each guard out of the code and show which tests notice
 	$(BIN)/python -m tests.prove_guards

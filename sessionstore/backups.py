@@ -1,10 +1,13 @@
 """Backups: made while everybody works, checked before they count; and how one becomes a database again."""
 
+import fcntl
+import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +16,8 @@ from sessionstore.dialect import path_of
 from sessionstore.errors import BackupUnusable, DatabaseUnusable, DiskFull
 from sessionstore.model import BackedUp, Restored
 
+WORKPLACE = ".sessionstore-work-"
+FRESH_SECONDS = 60
 _STAMP = "%Y%m%dT%H%M%S"
 _STAMPED = r"-\d{8}T\d{6}\.\d{3}Z\.db"
 _BESIDE = ("", "-wal", "-shm", "-journal")
@@ -71,15 +76,37 @@ def _working_in(folder: Path) -> Iterator[Path]:
     """A folder of our own in there, which goes whatever happens."""
     try:
         files.make_folder(folder)
-        workplace = Path(tempfile.mkdtemp(prefix=".sessionstore-", dir=folder))
+        _clear_up(folder)
+        workplace = Path(tempfile.mkdtemp(prefix=WORKPLACE, dir=folder))
     except OSError as error:
         raise DatabaseUnusable(reason=f"{folder} cannot be written: {error.strerror}") from error
     try:
-        yield workplace
+        with _locked(workplace):
+            yield workplace
     except OSError as error:
         raise _told(error) from error
     finally:
         shutil.rmtree(workplace, ignore_errors=True)
+
+
+@contextmanager
+def _locked(workplace: Path) -> Iterator[None]:
+    """While this process lives, nobody takes the folder for one that was left behind."""
+    descriptor = os.open(workplace, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear_up(folder: Path) -> None:
+    """Remove what others have left behind who died half way."""
+    for left in folder.glob(f"{WORKPLACE}*"):
+        # Who has made one only just now may not have locked it yet.
+        if left.is_dir() and time.time() - left.stat().st_mtime > FRESH_SECONDS:
+            with suppress(BlockingIOError), _locked(left):
+                shutil.rmtree(left)
 
 
 def _told(error: OSError) -> Exception:

@@ -220,7 +220,7 @@ class Database:
 
     def check_writable(self) -> None:
         """Raise `DatabaseUnusable` for a file that we may not write. Takes no lock."""
-        self._sqlite.files.check_writable()
+        self._sqlite.check_writable()
 
     def check_files(self) -> None:
         """Raise `StorageFailed`, from now on, when the database or its log was removed or replaced under us."""

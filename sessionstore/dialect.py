@@ -26,7 +26,7 @@ from sessionstore.errors import (
     StorageFailed,
     UnsupportedUrl,
 )
-from sessionstore.files import Files, check_place, create
+from sessionstore.files import Files, check_companions, check_place, create
 from sessionstore.log import LOG_LIMIT_BYTES
 from sessionstore.model import Engine as EngineFacts
 from sessionstore.turn import refuse_inherited
@@ -94,6 +94,7 @@ class SQLite:
             raise DatabaseUnusable(reason=f"there is no database at {self.path}")
         self.synchronous, self._timeout = synchronous, busy_timeout_ms / 1000
         self.files, self.fault = Files(self.path), engine_fault()
+        check_companions(self.path, self.fault)
 
     def write_engine(self) -> Engine:
         """One connection, whose transactions hold the write lock from their first moment."""
@@ -125,6 +126,11 @@ class SQLite:
         core: Any = statement.variants["sqlite"] if isinstance(statement, Upsert) else statement
         compiled = core.compile(dialect=engine.dialect)
         return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+
+    def check_writable(self) -> None:
+        """Raise what keeps us from writing: `DatabaseUnusable`."""
+        check_companions(self.path, self.fault)
+        self.files.check_writable()
 
     def engine(self) -> EngineFacts:
         """Which engine this is, and how long its log."""

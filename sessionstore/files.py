@@ -99,6 +99,16 @@ def check_place(path: Path) -> None:
         raise DatabaseUnusable(reason=f"there is no database at {path}, but a log of one: move it back, or the log away")
 
 
+def check_companions(path: Path, fault: str | None) -> None:
+    """Raise `DatabaseUnusable` for a database that Litestream replicates, on an engine that its checkpoints may damage.
+
+    Litestream copies the log back by itself, at no gate and beside our own commits (DESIGN.md, rule 9).
+    """
+    left = path.with_name(f".{path.name}-litestream")
+    if fault is not None and left.exists():
+        raise DatabaseUnusable(reason=f"{path} is replicated by Litestream, and {fault}; remove {left}, or use a newer SQLite")
+
+
 def _check_file(path: Path) -> None:
     found, user = path.stat(), os.geteuid()
     if not stat.S_ISREG(found.st_mode):

@@ -26,7 +26,7 @@ ENDS = "tests/test_turn_ends.py"
 COMPACTION, CONTEXTS, UNDO = "tests/test_compaction.py", "tests/test_contexts.py", "tests/test_undo.py"
 FINDING, SEARCH = "tests/test_finding.py", "tests/test_search.py"
 FORGETTING, TRANSFER = "tests/test_forgetting.py", "tests/test_transfer.py"
-FILES = "tests/test_files.py"
+FILES, BACKUPS, CHECKING = "tests/test_files.py", "tests/test_backups.py", "tests/test_checking.py"
 
 
 class Mutant(NamedTuple):
@@ -142,6 +142,34 @@ MUTANTS = [
     _("old code writes a new schema", "writer", "        self._revision.check(self._cursor)\n", "", FILES),
     _("old code reads a new schema", "database", "            self._revision.check(connection)\n", "", FILES),
     _("any change is another schema", "revision", "if found != self._expected:", "if True:", FILES),
+    _("Litestream beside a broken engine", "files", "if fault is not None and left.exists():", "if False:", FILES),
+    _("ready beside Litestream", "dialect", "        check_companions(self.path, self.fault)\n        self.files", "        self.files", FILES),
+    _("a full disk is tried again and again", "writer", "        self._room.check()\n", "", FILES),
+    _("more room is not noticed", "room", " and self._free() < self._left + MORE_BYTES", "", FILES),
+    _("no room for ever", "room", "time.monotonic() < self._try_at and ", "", FILES),
+    _("who asks makes others wait longer", "writer", "isinstance(known, DiskFull) and known is not error", "isinstance(known, DiskFull)", FILES),
+    # Backups and checks
+    _("a backup is not looked at", "backups", '        _check(made, f"what was copied from {database}")\n', "", BACKUPS),
+    _("a backup replaces another", "backups", "    target.hardlink_to(made)\n    made.unlink()", "    made.rename(target)", BACKUPS),
+    _("a backup is not synced", "backups", "    copies.sync(made)\n", "", BACKUPS),
+    _("all backups are kept", "backups", "0 if keep is None else _remove_old(folder, database.stem, keep)", "0", BACKUPS),
+    _("others' files are removed as backups", "backups", "if ours.fullmatch(found.name)", "", BACKUPS),
+    _("a failed backup leaves its work", "backups", "    finally:\n        shutil.rmtree(workplace, ignore_errors=True)", "    finally:\n        pass", BACKUPS),
+    _("another one's work is removed", "backups", "fcntl.LOCK_EX | fcntl.LOCK_NB", "fcntl.LOCK_SH | fcntl.LOCK_NB", BACKUPS),
+    _("fresh work is removed", "backups", " and time.time() - left.stat().st_mtime > FRESH_SECONDS", "", BACKUPS),
+    _("a restore replaces a database", "backups", "        if Path(name).exists():\n            raise DatabaseUnusable", "        if False:\n            raise DatabaseUnusable", BACKUPS),
+    _("a live database is taken for a backup", "backups", 'if Path(f"{backup}-wal").exists():', "if False:", BACKUPS),
+    _("a damaged backup is restored", "backups", "    _check(backup, str(backup), only_the_file=True)\n", "", BACKUPS),
+    _("a restored database goes on as it was", "backups", "        copies.begin_anew(made, now)\n", "", BACKUPS),
+    _("lives keep their numbers", "copies", "SET pk = pk + :gap, parent_pk = parent_pk + :gap,", "SET", BACKUPS),
+    _("restored cursors go on", "copies", 'SELECT DISTINCT owner, :gap FROM', 'SELECT DISTINCT owner, 0 FROM', BACKUPS),
+    _("numbers of lost lives come again", "copies", "UPDATE sqlite_sequence SET seq = seq + :gap", "UPDATE sqlite_sequence SET seq = seq", BACKUPS),
+    _("restored leases live on", "copies", "interrupt_requested_at = NULL WHERE generation IS NOT NULL", "interrupt_requested_at = NULL WHERE 0", BACKUPS),
+    _("a restored index has other numbers", "copies", "        fulltext.forget_all(connection)\n", "", BACKUPS),
+    _("a copy of a copy has the same numbers", "copies", "(last // GAP + 1) * GAP", "GAP", BACKUPS),
+    _("repaired though it was right", "checking", "if transaction.row(_AMONG[fault.invariant], pk=fault.incarnation) is None:", "if False:", CHECKING),
+    _("a repair nobody sees", "checking", "            life.raise_version()\n            life.write_back()", "            life.write_back()", CHECKING),
+    _("the turn of another is ended", "checking", '    life.drop_lease("interrupted")', '    life.end_generation("expired")', CHECKING),
     _("forked children go on", "database", "if self._writer.turn.inherited:\n            raise Closed", "if False:\n            raise Closed", DATABASE),
     _("forked children open the file of their parent", "turn", "if _inherited and path.exists()", "if False and path.exists()", DATABASE),
     _("a transaction outlives its end", "transaction", "        self._connection = None\n", "        pass\n", TRANSACT),
@@ -243,7 +271,7 @@ MUTANTS = [
     _("late comers get what was read before", "channel", "self._looking[seen], waiting = False, self._waiting.pop(seen, [])", "self._looking[seen], waiting = False, self._waiting.setdefault(seen, [])", EVENTS),
     _("followers who left are remembered", "channel", "            self._forget(seen)\n", "", EVENTS),
     _("dropped events are told on", "events", "        if not getattr(self, \"_over\", True):", "        if False:", EVENTS),
-    _("a growing reply is never complete", "life", 'status = "complete" if complete else "interrupted"', 'status = "interrupted"', GENERATE),
+    _("a growing reply is never complete", "life", 'self.drop_lease("complete" if complete else "interrupted")', 'self.drop_lease("interrupted")', GENERATE),
     _("a failed turn is completed", "liveturn", 'return "failed" if isinstance(error, Exception) else "interrupted"', 'return "completed"', GENERATE),
     _("an interrupted turn is completed", "liveturn", 'return "interrupted" if self._interrupted else "completed"', 'return "completed"', GENERATE),
     _("saves without a precondition", "liveturn", "draft, if_match=known, only_create=known is None", "draft", GENERATE),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import sessionstore
-from sessionstore import Store, copies, errors, files, migrate
+from sessionstore import Store, backups, copies, errors, files, migrate
 from tests.conftest import TOKEN, Clock, Tables, faults, reply, texts, user
 
 pytestmark = pytest.mark.any_sql
@@ -38,6 +38,8 @@ def filled(plain: Store) -> Store:
     plain.queue_inputs("child", [user("wait", "q")])
     plain.create("gone", messages=[user("to be forgotten")])
     plain.delete("gone")
+    # So that the index knows what is there.
+    assert plain.purge()
     return plain
 
 
@@ -151,6 +153,19 @@ def test_a_backup_is_never_replaced(filled: Store, folder: Path) -> None:
     assert made.read_bytes() == before
 
 
+def test_what_a_backup_left_that_died_half_way_is_removed(filled: Store, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not what another one works in, nor what was made only just now."""
+    left, fresh, used = (folder / f"{backups.WORKPLACE}{name}" for name in ("left", "fresh", "used"))
+    for one in (left, fresh, used):
+        one.mkdir(parents=True)
+        (one / "backup.db").touch()
+    for one in (left, used):
+        os.utime(one, (1, 1))
+    with backups._locked(used):
+        filled.backup(folder)
+    assert sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) == sorted([fresh.name, used.name])
+
+
 def test_a_folder_that_cannot_be_written_is_one_clear_line(filled: Store, path: Path) -> None:
     with pytest.raises(errors.DatabaseUnusable) as refused:
         filled.backup(path / "in-a-file")
@@ -178,7 +193,8 @@ def test_what_is_restored_is_what_was_backed_up(restored: Store, path: Path, bac
     assert contents(restored.database.path) == contents(path) == contents(backup)
     assert texts(restored, "garden") == ["basil", "four packets"]
     assert restored.get("child").parent_id == "garden"
-    assert [found.conversation_id for found in restored.search("packets").items] == ["garden"]
+    for within in (None, "garden"):
+        assert [found.message.id for found in restored.search("packets", conversation_id=within).items] == ["r"]
     assert [entry.name for entry in restored.database.path.parent.iterdir() if entry.name.startswith(".")] == []
 
 

@@ -12,9 +12,13 @@ from typing import Any
 
 import pytest
 
-from sessionstore import Store, errors, files, log, migrate
+from sessionstore import Store, dialect, errors, files, log, migrate, room
 from sessionstore.database import Database
+from sessionstore.dialect import ImmediateSQLite
+from sessionstore.items import Lane, ThreadItem
+from sessionstore.room import Room
 from tests.conftest import Clock, Tables, user
+from tests.test_database import _sqlite_error
 
 pytestmark = pytest.mark.any_sql
 CONNECT = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
@@ -276,3 +280,95 @@ def test_somebodys_own_table_is_no_other_schema(plain: Store, path: Path) -> Non
     upgrade(path, migrate.HEAD)
     assert plain.append("c", [user("after")]).value[0].position == 0
     assert plain.get("c").message_count == 1
+
+
+# Company -----------------------------------------------------------------------------------------------------------------
+
+
+def test_litestream_beside_an_affected_engine_is_refused(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It checkpoints by itself, and such an engine does not survive that (DESIGN.md, rule 9)."""
+    left = path.with_name(".store.db-litestream")
+    with Store.open(url) as store:
+        left.mkdir()
+        monkeypatch.setattr(dialect, "engine_fault", lambda: None)
+        Store.open(url).close()
+        monkeypatch.setattr(dialect, "engine_fault", lambda: "SQLite 3.40.1 is known for it")
+        with pytest.raises(errors.DatabaseUnusable) as refused:
+            Store.open(url)
+        assert "Litestream" in str(refused.value)
+        assert str(left) in str(refused.value)
+        left.rmdir()
+        store.check_ready()
+
+
+def test_who_is_ready_notices_litestream(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialect, "engine_fault", lambda: "SQLite 3.40.1 is known for it")
+    with Store.open(url) as store:
+        path.with_name(".store.db-litestream").mkdir()
+        with pytest.raises(errors.DatabaseUnusable, match="Litestream"):
+            store.check_ready()
+
+
+# Room --------------------------------------------------------------------------------------------------------------------
+
+
+class Disk:
+    """A disk on which commits find room, or none."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full, self.free, self.tried, self.now = True, 1_000, 0, 100.0
+        do_commit = ImmediateSQLite.do_commit
+
+        def commit(dialect: ImmediateSQLite, connection: Any) -> None:
+            self.tried += 1
+            if self.full:
+                raise _sqlite_error(sqlite3.SQLITE_FULL)
+            do_commit(dialect, connection)
+
+        monkeypatch.setattr(ImmediateSQLite, "do_commit", commit)
+        monkeypatch.setattr(Room, "_free", lambda _: self.free)
+        monkeypatch.setattr("sessionstore.room.time.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def disk(plain: Store, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    plain.create("c")
+    found = Disk(monkeypatch)
+    with pytest.raises(errors.OutcomeUnknown):
+        plain.append("c", [user("no room")])
+    return found
+
+
+def refused_in_both_ways(store: Store) -> None:
+    """In the caller's own thread, and in the writer's."""
+    with pytest.raises(errors.DiskFull):
+        store.append("c", [user("x")])
+    item = ThreadItem(lambda _: None, Lane.GROUPED, ("c",), 0, 10, None)
+    with pytest.raises(errors.DiskFull):
+        store.database._groups.run(item)
+
+
+def test_once_the_disk_was_full_nothing_is_tried_and_nothing_is_unknown(plain: Store, disk: Disk) -> None:
+    tried = disk.tried
+    for _ in range(3):
+        refused_in_both_ways(plain)
+    assert disk.tried == tried
+    assert plain.get("c").message_count == 0
+
+
+def test_as_soon_as_there_is_more_room_it_is_tried_again(plain: Store, disk: Disk) -> None:
+    disk.full = False
+    refused_in_both_ways(plain)
+    disk.free += room.MORE_BYTES
+    assert plain.append("c", [user("room")]).value[0].position == 0
+    assert plain.append("c", [user("more")]).value[0].position == 1
+
+
+def test_after_a_second_it_is_tried_whatever_the_disk_says_and_however_many_asked(plain: Store, disk: Disk) -> None:
+    disk.now += room.TRY_AGAIN_SECONDS - 0.1
+    refused_in_both_ways(plain)
+    disk.now += 0.2
+    with pytest.raises(errors.OutcomeUnknown):
+        plain.append("c", [user("still no room")])
+    disk.full, disk.now = False, disk.now + room.TRY_AGAIN_SECONDS
+    assert plain.append("c", [user("room")]).value[0].position == 0

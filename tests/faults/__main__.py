@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.faults.table import Row, markdown
 
-FAULTS = ["kills", "power", "disk", "clocks"]
+FAULTS = ["kills", "power", "disk", "clocks", "engine", "storm", "shutdown", "upgrade", "backing"]
 
 
 def main() -> int:
@@ -25,7 +25,12 @@ def main() -> int:
     for name in asked.names or FAULTS:
         began = time.monotonic()
         rows += (found := importlib.import_module(f"tests.faults.{name}").run(long=asked.long, seed=asked.seed))
-        print(f"{name}: {time.monotonic() - began:.0f} s", *(f"  {' · '.join(row.cells())}" for row in found), sep="\n", flush=True)
+        print(
+            f"{name}: {time.monotonic() - began:.0f} s",
+            *(f"  {' · '.join(row.cells())}" for row in found),
+            sep="\n",
+            flush=True,
+        )
     table = markdown(rows)
     print(table)
     failed = [row for row in rows if not row.passed]

@@ -50,9 +50,10 @@ class Program:
 async def _round(url: str, server: Served, programs: list[Program], ledger: Ledger, kills: int, choice: random.Random) -> None:
     traffic = Traffic(lambda: server.address, ledger, CALLERS)
     working = asyncio.ensure_future(traffic.run())
+    living: list[Served | Program] = [server, *programs]
     for _ in range(kills):
         await asyncio.sleep(choice.uniform(0.6, 1.4))
-        victim = choice.choice([server, *programs])
+        victim = choice.choice(living)
         await asyncio.to_thread(victim.kill)
         await asyncio.to_thread(victim.start)
     traffic.ending.set()

@@ -24,6 +24,8 @@ class Ledger:
     sent: dict[str, dict[str, list[Any]]] = field(default_factory=lambda: defaultdict(dict))
     """By conversation and message, in the order of first sending: the contents since the last that was acknowledged."""
     told: dict[str, dict[str, Any]] = field(default_factory=lambda: defaultdict(dict))
+    filled: set[str] = field(default_factory=set)
+    """Conversations that were there before, and are looked at by the invariants alone."""
     acknowledged: int = 0
     answers: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -57,7 +59,7 @@ class Ledger:
             present = found.pop(id, [])
             lost += len(set(self.told[id]) - {message_id for message_id, _, _ in present})
             wrong += self._out_of_place(id, sent, present)
-        return Verdict(lost, [*wrong, *(f"{id} was never asked for" for id in found)])
+        return Verdict(lost, [*wrong, *(f"{id} was never asked for" for id in found if id not in self.filled)])
 
     def _out_of_place(self, id: str, sent: dict[str, list[Any]], present: list[tuple[str, int, Any]]) -> list[str]:
         order = [message_id for message_id in sent if message_id in {found for found, _, _ in present}]

@@ -85,10 +85,14 @@ class Disk:
 
     def after(self, choice: random.Random) -> dict[str, bytes]:
         """What may be found after a failure now."""
-        changed = {name for name in {*self.names, *self.durable_names} if self.names.get(name) is not self.durable_names.get(name)}
+        changed = {
+            name for name in {*self.names, *self.durable_names} if self.names.get(name) is not self.durable_names.get(name)
+        }
         kept = {name for name in changed if choice.random() < KEPT}
-        found = {name: (self.names if name not in changed or name in kept else self.durable_names).get(name) for name in
-                 {*self.names, *self.durable_names}}
+        found = {
+            name: (self.names if name not in changed or name in kept else self.durable_names).get(name)
+            for name in {*self.names, *self.durable_names}
+        }
         return {name: file.after(choice) for name, file in found.items() if file is not None}
 
 

@@ -12,6 +12,7 @@ import random
 import sqlite3
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,8 @@ class Telling:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def told(*args: Any, **options: Any) -> None:
-            try:
+            with suppress(SessionStoreError):
                 self._call(name, args, options)
-            except SessionStoreError:
-                pass
             self._say()
 
         return told

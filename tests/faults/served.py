@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 SERVE = ("-m", "sessionstore.cli", "serve")
 
@@ -31,20 +32,24 @@ class Served:
         listening = self.process.stdout.readline()
         self.address = listening.split()[2] if listening else ""
         self._port = self.address.rpartition(":")[2] or "0"
+        self.pid = self._child() if self._prefix else self.process.pid
+
+    def _child(self) -> int:
+        """The server itself, and not what was put in front of it."""
+        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
 
     @property
     def memory_bytes(self) -> int:
         """How much of the memory it has."""
-        with open(f"/proc/{self.process.pid}/statm") as statm:  # noqa: PTH123
-            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def kill(self) -> None:
         """kill -9."""
-        self.process.kill()
+        os.kill(self.pid, signal.SIGKILL)
         self.process.communicate()
 
     def stop(self, seconds: float = 60) -> int:
         """Have it end in good order."""
-        self.process.send_signal(signal.SIGTERM)
+        os.kill(self.pid, signal.SIGTERM)
         self.process.communicate(timeout=seconds)
         return self.process.returncode

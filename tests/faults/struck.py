@@ -1,8 +1,8 @@
 """A program under whose writes the disk breaks now and then: python -m tests.faults.struck URL SECONDS
 
-It does every mutation again and again, through both faces. What is refused must be one of the refusals that say so, and must have
-changed nothing, save where the outcome is said to be unknown: then all of it happened or nothing did, and the repeat tells.
-At its end it prints what it counted, as JSON.
+It does every mutation again and again, through both faces. What is refused must be refused in one of the ways that say so, and
+must have changed nothing, save where the outcome is said to be unknown: then all of it happened or nothing did, and the repeat
+tells. At its end it prints what it counted, as JSON.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def mutations(id: str) -> list[Step]:
         ("cancel_input", lambda store: store.cancel_input(id, "i0")),
         ("claim_inputs", lambda store: store.claim_inputs(id, token=token)),
         ("interrupt", lambda store: store.interrupt(id)),
-        ("finish", lambda store: store.finish(id, [Draft(id="r", role="assistant", content=long)], token=token, usage={"cost": 1})),
+        ("finish", lambda store: store.finish(id, [Draft(id="r", role="assistant", content=long)], token=token)),
         ("acquire again", lambda store: store.acquire(id, "worker", token=other)),
         ("release", lambda store: store.release(id, token=other)),
         ("truncate", lambda store: store.truncate(id, after_position=3, through_position=5)),
@@ -130,9 +130,9 @@ class Struck:
             self.wrong.append(f"{name} was told {error.code}, and something was stored")
         self._state = state
         if self._store.database.refusal is not None:
-            self._begin_anew(error)
+            self._begin_anew()
 
-    def _begin_anew(self, error: SessionStoreError) -> None:
+    def _begin_anew(self) -> None:
         """It trusts its connections no longer, and says so, until it is opened again."""
         try:
             self._store.check_ready()

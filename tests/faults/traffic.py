@@ -17,7 +17,9 @@ REFUSED = {429, 503}
 class Traffic:
     """So many callers, each with a conversation of his own, in which he begins turn after turn. `address` says whom to ask."""
 
-    def __init__(self, address: Callable[[], str], ledger: Ledger, callers: int, *, name: str = "c", pause: float = 0.0) -> None:
+    def __init__(
+        self, address: Callable[[], str], ledger: Ledger, callers: int, *, name: str = "c", pause: float = 0.0
+    ) -> None:
         self._address, self.ledger, self._callers, self._name, self._pause = address, ledger, callers, name, pause
         self.latencies: list[float] = []
         self.ending = asyncio.Event()
@@ -47,7 +49,9 @@ class Traffic:
                 if self.ending.is_set():
                     return
                 self.ledger.send(id, message_id, content)
-                await self._call(client, method, path, body, id, message_id, {"Lease-Token": token} if "/lease" != path[-6:] else {})
+                await self._call(
+                    client, method, path, body, id, message_id, {"Lease-Token": token} if path[-6:] != "/lease" else {}
+                )
                 await asyncio.sleep(self._pause)
 
     async def _call(
@@ -90,8 +94,3 @@ class Traffic:
 
 def _message(id: str, content: str, role: str = "assistant") -> dict[str, Any]:
     return {"id": id, "role": role, "content": content}
-
-
-def later(work: Callable[[], Any]) -> Any:
-    """In a thread: what blocks shall not hold the callers up."""
-    return asyncio.to_thread(work)
