@@ -28,8 +28,8 @@ stress: .venv/dev  ## Let clients and kill -9 run free on several servers, and c
 faults: .venv/dev  ## Kill, cut the power, fill the disk, move the clock, …: a short run of each (needs root, strace and faketime)
 	$(BIN)/python -m tests.faults
 
-faults-long: .venv/dev  ## The same as often and as long as the table in docs/faults.md says (WRITE=docs/faults keeps it)
-	$(BIN)/python -m tests.faults --long $(if $(WRITE),--write $(WRITE)/table.md)
+faults-long: .venv/dev  ## The same as often and as long as the table in docs/faults.md says (WRITE=docs/faults.md keeps it)
+	$(BIN)/python -m tests.faults --long $(if $(WRITE),--write $(WRITE))
 
 prove-guards: .venv/dev  ## Take each guard out of the code and show which tests notice
 	$(BIN)/python -m tests.prove_guards

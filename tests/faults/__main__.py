@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.faults.table import Row, markdown
 
+BEGIN, END = "<!-- table -->", "<!-- /table -->"
 FAULTS = ["kills", "power", "disk", "clocks", "engine", "storm", "shutdown", "upgrade", "backing"]
 
 
@@ -18,7 +19,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[[], *FAULTS], metavar="NAME", help=", ".join(FAULTS))
     parser.add_argument("--long", action="store_true", help="as often and as long as the table in the docs says")
     parser.add_argument("--seed", default=secrets.token_hex(4), help="what is left to chance is repeated with the same one")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="keep the table there")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table in there, between its marks")
     asked = parser.parse_args()
     print(f"seed {asked.seed}", flush=True)
     rows: list[Row] = []
@@ -37,7 +38,9 @@ def main() -> int:
     for row in failed:
         print(f"FAILED: {row.fault}", *row.wrong[:20], sep="\n  ")
     if asked.write and not failed:
-        asked.write.write_text(f"{table}\n")
+        page = asked.write.read_text()
+        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+        asked.write.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
     return 1 if failed else 0
 
 
