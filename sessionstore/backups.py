@@ -25,6 +25,7 @@ _BESIDE = ("", "-wal", "-shm", "-journal")
 
 def back_up(database: Path, folder: Path, now: int, keep: int | None = None) -> BackedUp:
     """See `Store.backup`. A backup is called like `conversations-20261201T013940.123Z.db`."""
+    folder = folder.absolute()
     target = folder / f"{database.stem}-{_stamp(now)}.db"
     with _working_in(folder) as workplace:
         made = workplace / "backup.db"
@@ -38,7 +39,7 @@ def back_up(database: Path, folder: Path, now: int, keep: int | None = None) -> 
 
 def restore(backup: Path, url: str, now: int) -> Restored:
     """See `sessionstore.restore`."""
-    path = path_of(url)
+    path, backup = path_of(url), backup.absolute()
     files.check_place(path)
     for name in (f"{path}{suffix}" for suffix in _BESIDE):
         if Path(name).exists():

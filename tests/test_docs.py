@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -14,6 +15,7 @@ from sessionstore_api.problems import status_of
 import sessionstore
 from sessionstore.limits import Limits
 from sessionstore.settings import Settings, variable
+from tests.faults import __main__ as faults
 from tests.test_serve import Server
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +40,40 @@ def walk() -> Iterator[tuple[str, str]]:
     yield command, printed.strip()
 
 
+def fits(expected: str, output: str) -> bool:
+    """Whether it is what the page prints, with anything for each … in it."""
+    pattern = ".*".join(map(re.escape, expected.split("…")))
+    return bool(re.fullmatch(pattern + (".*" if expected.endswith("…") else ""), output, re.DOTALL))
+
+
+def test_the_commands_of_the_operating_page_print_what_it_prints(tmp_path: Path) -> None:
+    page = (ROOT / "docs/operating.md").read_text()
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "SESSIONSTORE_DATABASE_URL": f"sqlite:///{tmp_path}/conversations.db",
+    }
+    with sessionstore.Store.open(environment["SESSIONSTORE_DATABASE_URL"], migrate_first=True) as store:
+        store.create("garden", messages=[sessionstore.Draft(role="user", content="Any basil left?")])
+    steps = re.findall(r"```console\n\$ (.*)\n(.*)\n```", page)
+    assert [command.split()[1] for command, _ in steps] == ["check", "backup", "restore"]
+    for command, expected in steps:
+        script = command.replace("…", "*")
+        done = subprocess.run(
+            ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert fits(expected, done.stdout.strip()), (command, done.stdout)
+    with sessionstore.Store.open(f"sqlite:///{tmp_path}/restored.db") as store:
+        assert store.get("garden").message_count == 1
+
+
+def test_the_table_of_faults_is_of_all_faults_and_nothing_was_lost() -> None:
+    page = (ROOT / "docs/faults.md").read_text()
+    table = page.partition(faults.BEGIN)[2].partition(faults.END)[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.strip().splitlines()[2:]]
+    assert len(rows) >= len(faults.FAULTS)
+    assert {(row[3], row[4]) for row in rows} == {("0", "0")}
+
+
 def test_the_curl_walk_prints_what_the_readme_prints(tmp_path: Path) -> None:
     server = Server(f"sqlite:///{tmp_path}/store.db")
     try:
@@ -48,8 +84,7 @@ def test_the_curl_walk_prints_what_the_readme_prints(tmp_path: Path) -> None:
         outputs = [output.strip() for output in done.stdout.split("@@\n")]
         assert len(steps) >= 8
         for (command, expected), output in zip(steps, outputs, strict=False):
-            pattern = ".*".join(map(re.escape, expected.split("…")))
-            assert re.fullmatch(pattern + (".*" if expected.endswith("…") else ""), output, re.DOTALL), (command, output)
+            assert fits(expected, output), (command, output)
     finally:
         assert server.stop() == 0
 
