@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test races stress faults faults-long prove-guards model check format bench wheel fuzz clean
+.PHONY: help serve test test-newer-engine races stress faults faults-long prove-guards model check format bench wheel fuzz clean
 
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
@@ -18,6 +18,9 @@ serve: .venv/api  ## Serve on http://127.0.0.1:8080, on the database of SESSIONS
 
 test: .venv/dev  ## Run the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
+
+test-newer-engine: .venv/engine  ## Run the tests on the SQLite of the pysqlite3 wheel, which has no fault
+	SESSIONSTORE_SQLITE=pysqlite3 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 races: .venv/dev  ## Run the races: threads, processes and servers, with the bad moment made certain
 	$(BIN)/python -m pytest -q tests/races
@@ -71,6 +74,10 @@ clean:  ## Remove the environments
 
 .venv/dev: .venv/api pyproject.toml
 	$(PIP) install --group dev
+	touch $@
+
+.venv/engine: .venv/dev pyproject.toml
+	$(PIP) install --editable '.[api,engine]'
 	touch $@
 
 .venv/bench: .venv/dev pyproject.toml

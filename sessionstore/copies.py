@@ -4,13 +4,13 @@ With `dialect`, `fulltext` and `sqljson` it knows SQLite; another engine's backu
 """
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sessionstore import fulltext
 from sessionstore.dialect import DRIVER_ERRORS, connect, known
+from sessionstore.engine import sqlite3
 from sessionstore.invariants import INVARIANTS
 
 GAP = 1_000_000_000

@@ -4,7 +4,6 @@
 """
 
 import ctypes
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
+from sessionstore.engine import sqlite3
 from sessionstore.errors import (
     Busy,
     DatabaseUnusable,
@@ -108,7 +108,6 @@ class SQLite:
         """A connection that may write, with the settings that durability rests on."""
         connection = connect(self.path, self._timeout)
         connection.execute(f"PRAGMA synchronous={self.synchronous}")
-        connection.execute("PRAGMA secure_delete=ON")
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES}")
         _use_wal(connection, self._timeout)
         return connection
@@ -141,6 +140,7 @@ class SQLite:
         return known(error, self.path)
 
 
+SHM_SIZE = 4874  # SQLITE_IOERR_SHMSIZE (https://www.sqlite.org/rescode.html), which not every driver names
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
@@ -240,7 +240,9 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
 def _engine(name: str, connect: Callable[[], sqlite3.Connection], size: int = 0, timeout: float = 30) -> Engine:
     queue = {"poolclass": pool.QueuePool, "pool_size": size, "max_overflow": 0, "pool_timeout": timeout}
     pooling: dict[str, Any] = queue if size else {"poolclass": pool.NullPool}
-    return sqlalchemy.create_engine(URL.create(name), creator=connect, paramstyle="named", hide_parameters=True, **pooling)
+    return sqlalchemy.create_engine(
+        URL.create(name), creator=connect, paramstyle="named", module=sqlite3, hide_parameters=True, **pooling
+    )
 
 
 def connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3.Connection:
@@ -255,6 +257,7 @@ def connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3
         if engine_fault():
             connection.execute("PRAGMA wal_autocheckpoint=0")
         connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute("PRAGMA secure_delete=ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
         connection.close()
@@ -288,7 +291,7 @@ def known(error: BaseException, path: Path) -> BaseException:
     code = _primary_code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy()
-    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) == SHM_SIZE:
         # The second is what it says when there is no room for the log's index.
         return DiskFull()
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):

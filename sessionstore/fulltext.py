@@ -6,9 +6,10 @@ To index a message inside its own transaction would double what a commit costs. 
 that it sees all that is committed.
 """
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+from sessionstore.engine import sqlite3
 
 PIECE_ROWS, LARGE_PIECE_ROWS = 256, 1024
 # A piece ends at so many characters for each of its rows, if they have more.

@@ -228,6 +228,8 @@ class Writer:
                 return False
             if lost or isinstance(known, Busy):
                 raise known from error
+            if isinstance(known, DiskFull):
+                self._room.ran_out()
             raise OutcomeUnknown from error
         return True
 
@@ -258,12 +260,6 @@ class Writer:
 
     def known(self, error: BaseException) -> BaseException:
         """Our error for the driver's. After an I/O error, and on another schema, the store refuses everything."""
-        known = self._known(error)
-        if isinstance(known, DiskFull) and known is not error:
-            self._room.ran_out()
-        return known
-
-    def _known(self, error: BaseException) -> BaseException:
         known = self._sqlite.known(error)
         if isinstance(known, StorageFailed | SchemaChanged):
             self.refusal = self.refusal or known
@@ -298,7 +294,7 @@ class Writer:
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # It is tried again after another commit.
             self._removed = True
-            self._known(error)
+            self.known(error)
         finally:
             self._settle()
 
@@ -334,7 +330,7 @@ class Writer:
             self._settle()
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # The commit before it stands, whatever becomes of the checkpoint.
-            self._known(error)
+            self.known(error)
 
     def empty_log(self) -> bool:
         """Cut the log to nothing, if nobody needs it: for who has entered, and no other process meanwhile (rule 9)."""

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ import pytest
 
 from sessionstore import AsyncStore, Draft, Store, migrate
 from sessionstore.client import AsyncClient, Client
+from sessionstore.engine import sqlite3
 from sessionstore.invariants import INVARIANTS
 from tests import trace
 from tests.live import LiveServer

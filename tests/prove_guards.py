@@ -145,9 +145,9 @@ MUTANTS = [
     _("Litestream beside a broken engine", "files", "if fault is not None and left.exists():", "if False:", FILES),
     _("ready beside Litestream", "dialect", "        check_companions(self.path, self.fault)\n        self.files", "        self.files", FILES),
     _("a full disk is tried again and again", "writer", "        self._room.check()\n", "", FILES),
+    _("a full disk is not remembered", "writer", "                self._room.ran_out()\n", "                pass\n", FILES),
     _("more room is not noticed", "room", " and self._free() < self._left + MORE_BYTES", "", FILES),
     _("no room for ever", "room", "time.monotonic() < self._try_at and ", "", FILES),
-    _("who asks makes others wait longer", "writer", "isinstance(known, DiskFull) and known is not error", "isinstance(known, DiskFull)", FILES),
     # Backups and checks
     _("a backup is not looked at", "backups", '        _check(made, f"what was copied from {database}")\n', "", BACKUPS),
     _("a backup replaces another", "backups", "    target.hardlink_to(made)\n    made.unlink()", "    made.rename(target)", BACKUPS),
@@ -174,7 +174,7 @@ MUTANTS = [
     _("forked children open the file of their parent", "turn", "if _inherited and path.exists()", "if False and path.exists()", DATABASE),
     _("a transaction outlives its end", "transaction", "        self._connection = None\n", "        pass\n", TRANSACT),
     _("checkpoints run free on a broken engine", "dialect", '"PRAGMA wal_autocheckpoint=0"', '"PRAGMA wal_autocheckpoint=1000"', DATABASE),
-    _("a failed COMMIT stored nothing", "writer", "from error\n            raise OutcomeUnknown", "from error\n            raise known", DATABASE),
+    _("a failed COMMIT stored nothing", "writer", "                self._room.ran_out()\n            raise OutcomeUnknown", "                self._room.ran_out()\n            raise known", DATABASE),
     _("after an I/O error work goes on", "writer", "            self.refusal = self.refusal or known", "            pass", DATABASE),
     # Groups
     _("a failed call keeps what it wrote", "writer", 'self._connection.execute("ROLLBACK TO item")', "pass", GROUPS),

@@ -1,7 +1,6 @@
 """The command line: what it prints, as words and as JSON, and how it exits."""
 
 import json
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from sessionstore import Limits, Store, cli, errors, settings
 from sessionstore.cli import main
+from sessionstore.engine import sqlite3
 from tests.conftest import TOKEN, Clock, reply, user
 
 COMMANDS = sorted(main.list_commands(click.Context(main)))

@@ -1,7 +1,7 @@
 """The two doors, and what SQLite does behind one's back."""
 
 import os
-import sqlite3
+import sqlite3 as codes
 import stat
 import threading
 from collections.abc import Callable
@@ -14,6 +14,7 @@ import sqlalchemy
 from sessionstore import Store, dialect, errors, queries, statements
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite, engine_fault
+from sessionstore.engine import sqlite3
 from sessionstore.log import LOG_LIMIT_BYTES
 from sessionstore.queries import Filters
 from sessionstore.transaction import Transaction
@@ -136,11 +137,11 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        (sqlite3.SQLITE_FULL, errors.DiskFull),
-        (sqlite3.SQLITE_BUSY, errors.Busy),
-        (sqlite3.SQLITE_BUSY_SNAPSHOT, errors.Busy),
-        (sqlite3.SQLITE_IOERR_FSYNC, errors.StorageFailed),
-        (sqlite3.SQLITE_CORRUPT, errors.NotADatabase),
+        (codes.SQLITE_FULL, errors.DiskFull),
+        (codes.SQLITE_BUSY, errors.Busy),
+        (codes.SQLITE_BUSY_SNAPSHOT, errors.Busy),
+        (codes.SQLITE_IOERR_FSYNC, errors.StorageFailed),
+        (codes.SQLITE_CORRUPT, errors.NotADatabase),
     ],
 )
 def test_driver_errors_become_ours_and_nothing_is_stored(
@@ -156,7 +157,7 @@ def test_driver_errors_become_ours_and_nothing_is_stored(
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"), [(sqlite3.SQLITE_IOERR_FSYNC, errors.OutcomeUnknown), (sqlite3.SQLITE_BUSY, errors.Busy)]
+    ("code", "expected"), [(codes.SQLITE_IOERR_FSYNC, errors.OutcomeUnknown), (codes.SQLITE_BUSY, errors.Busy)]
 )
 def test_a_failed_commit_says_what_is_known(
     opened: Database, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[Exception]
@@ -174,7 +175,7 @@ def test_after_an_io_error_the_store_is_unready_and_its_connections_are_closed(p
     plain.create("c")
 
     def change(_: Any) -> None:
-        raise _sqlite_error(sqlite3.SQLITE_IOERR_WRITE)
+        raise _sqlite_error(codes.SQLITE_IOERR_WRITE)
 
     with pytest.raises(errors.StorageFailed):
         plain.transact("c", change)
@@ -425,7 +426,7 @@ def test_statements_are_compiled_once(plain: Store) -> None:
 
 def test_only_the_dialect_file_knows_a_dialect() -> None:
     root = Path(dialect.__file__).parent
-    allowed = {"dialect.py", "fulltext.py", "sqljson.py", "copies.py"}
+    allowed = {"dialect.py", "fulltext.py", "sqljson.py", "copies.py", "engine.py"}
     words = ("sqlite3", "dialects", "PRAGMA", "dialect.name", "psycopg")
     found = {
         file.name: word

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +13,7 @@ import pytest
 
 from sessionstore import AsyncStore, Mirror, Store, errors, statements, watch
 from sessionstore.channel import Channel
+from sessionstore.engine import sqlite3
 from sessionstore.following import CHANGES_PER_EVENT, FollowedConversation, FollowedList
 from sessionstore.reads import Reads
 from sessionstore.watch import Watch

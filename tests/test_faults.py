@@ -1,13 +1,13 @@
 """The faults would notice: a ledger that does not balance, a disk that loses what was not synced."""
 
 import random
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sessionstore import Store
+from sessionstore.engine import sqlite3
 from tests.conftest import user
 from tests.faults.ledger import Ledger
 from tests.faults.power import Disk, Event, crash

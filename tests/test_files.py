@@ -3,7 +3,7 @@
 import logging
 import os
 import shutil
-import sqlite3
+import sqlite3 as codes
 import subprocess
 import sys
 import tempfile
@@ -15,6 +15,7 @@ import pytest
 from sessionstore import Store, dialect, errors, files, log, migrate, room
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite
+from sessionstore.engine import sqlite3
 from sessionstore.items import Lane, ThreadItem
 from sessionstore.room import Room
 from tests.conftest import Clock, Tables, user
@@ -322,7 +323,7 @@ class Disk:
         def commit(dialect: ImmediateSQLite, connection: Any) -> None:
             self.tried += 1
             if self.full:
-                raise _sqlite_error(sqlite3.SQLITE_FULL)
+                raise _sqlite_error(codes.SQLITE_FULL)
             do_commit(dialect, connection)
 
         monkeypatch.setattr(ImmediateSQLite, "do_commit", commit)

@@ -6,7 +6,7 @@ The database is held by somebody else while calls come in, so all of them wait w
 import asyncio
 import errno
 import os
-import sqlite3
+import sqlite3 as codes
 import subprocess
 import sys
 import threading
@@ -21,6 +21,7 @@ import pytest
 from sessionstore import AsyncStore, Store, errors, writer
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite
+from sessionstore.engine import sqlite3
 from sessionstore.gate import Gate
 from sessionstore.items import Item, Lane
 from sessionstore.lanes import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Lanes
@@ -138,7 +139,7 @@ def test_each_caller_has_an_exception_of_its_own(plain: Store, together: Any, mo
     plain.create("c")
 
     def do_commit(_: Any, __: Any) -> None:
-        raise _sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+        raise _sqlite_error(codes.SQLITE_IOERR_FSYNC)
 
     monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
     first, second = together(append("a"), append("b"))
@@ -153,7 +154,7 @@ def test_a_failed_commit_is_unknown_to_all_and_nothing_runs_again(
     ran: list[str] = []
 
     def do_commit(_: Any, __: Any) -> None:
-        raise _sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+        raise _sqlite_error(codes.SQLITE_IOERR_FSYNC)
 
     monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
     answers = together(change(lambda _: ran.append("a")), change(lambda _: ran.append("b")))
@@ -171,7 +172,7 @@ def test_a_busy_commit_is_tried_again_and_rolled_back_when_its_time_is_over(
     def do_commit(self: Any, connection: Any) -> None:
         tries[0] += 1
         if tries[0] <= busy:
-            raise _sqlite_error(sqlite3.SQLITE_BUSY)
+            raise _sqlite_error(codes.SQLITE_BUSY)
         commit(self, connection)
 
     monkeypatch.setattr(ImmediateSQLite, "do_commit", do_commit)
@@ -195,7 +196,7 @@ def test_what_undoes_the_whole_group_is_answered_alone_and_the_rest_runs_again(
     def full(conversation: Any) -> None:
         conversation.append([user("lost")])
         conversation.transaction._connection.execute("ROLLBACK")
-        raise _sqlite_error(sqlite3.SQLITE_FULL)
+        raise _sqlite_error(codes.SQLITE_FULL)
 
     before, culprit, after = together(append("before"), change(full), append("after"))
     assert isinstance(culprit, errors.DiskFull)
@@ -209,7 +210,7 @@ def test_an_io_error_in_one_call_stores_nothing_of_any(plain: Store, together: A
     plain.create("c")
 
     def fails(_: Any) -> None:
-        raise _sqlite_error(sqlite3.SQLITE_IOERR_WRITE)
+        raise _sqlite_error(codes.SQLITE_IOERR_WRITE)
 
     answers = together(append("before"), change(fails), append("after"))
     assert [type(answer) for answer in answers] == [errors.StorageFailed] * 3
@@ -751,12 +752,12 @@ def test_the_replay_stops_at_an_io_error(plain: Store, together: Any) -> None:
 
     def undoes(conversation: Any) -> None:
         conversation.transaction._connection.execute("ROLLBACK")
-        raise _sqlite_error(sqlite3.SQLITE_FULL)
+        raise _sqlite_error(codes.SQLITE_FULL)
 
     def fails(_: Any) -> None:
         tries.append(1)
         if len(tries) > 1:
-            raise _sqlite_error(sqlite3.SQLITE_IOERR_FSYNC)
+            raise _sqlite_error(codes.SQLITE_IOERR_FSYNC)
 
     tries: list[int] = []
     answers = together(change(fails), change(undoes), append("after the I/O error"))
@@ -770,7 +771,7 @@ def test_the_replay_copies_the_log_back_between_two_calls(plain: Store, together
 
     def undoes(conversation: Any) -> None:
         conversation.transaction._connection.execute("ROLLBACK")
-        raise _sqlite_error(sqlite3.SQLITE_FULL)
+        raise _sqlite_error(codes.SQLITE_FULL)
 
     answers = together(append("a"), change(undoes), append("b"), append("c"))
     assert [type(answer).__name__ for answer in answers] == ["Answer", "DiskFull", "Answer", "Answer"]

@@ -1,11 +1,11 @@
 """What grows and what must not: the log behind an idle reader, long conversations (cases F4, F7, M16)."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from sessionstore import Store, dialect
+from sessionstore.engine import sqlite3
 from sessionstore.log import LOG_LIMIT_BYTES
 from tests.conftest import Clock, texts, user
 

@@ -1,7 +1,6 @@
 """The schema: every revision up and down with data, models and migrations agree, failures and newer files leave no trace."""
 
 import re
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from sqlalchemy import create_engine
 
 from sessionstore import Store, errors, migrate
 from sessionstore.dialect import migration, path_of
+from sessionstore.engine import sqlite3
 from sessionstore.schema import metadata
 from tests.conftest import TOKEN, Clock, Tables, reply, user
 

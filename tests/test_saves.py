@@ -1,6 +1,6 @@
 """Many growing replies in one call: one transaction, each judged by itself. Runs on every face of the store."""
 
-import sqlite3
+import sqlite3 as codes
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def test_a_database_that_fails_stores_none_of_them(plain: Store, tables: Tables,
     def full(self: Transaction, statement: Any, parameters: Any) -> Any:
         puts[0] += "digest" in parameters
         if puts[0] == 2 and "digest" in parameters:
-            self.failed = _sqlite_error(sqlite3.SQLITE_FULL)
+            self.failed = _sqlite_error(codes.SQLITE_FULL)
             raise self.failed
         return run(self, statement, parameters)
 

@@ -1,6 +1,5 @@
 """The search: what is committed is found, what is gone is not, whether the index has caught up or not."""
 
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sessionstore import Store, errors, fulltext, migrate, writer
+from sessionstore.engine import sqlite3
 from sessionstore.writer import Writer
 from tests.conftest import TOKEN, Clock, Tables, reply, user
 

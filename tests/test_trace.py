@@ -1,12 +1,12 @@
 """The listener hears what it is there for."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from sessionstore import Store, dialect
 from sessionstore.database import Database
+from sessionstore.engine import sqlite3
 from tests import trace
 from tests.conftest import Clock, user
 from tests.test_database import INSERT

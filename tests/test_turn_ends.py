@@ -1,7 +1,6 @@
 """A turn ends, whatever happens at its ends: cancelled, busy, without threads, or under a store that is closed."""
 
 import asyncio
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import pytest
 
 from sessionstore import AsyncStore, LiveTurn, Store, errors, keeper, liveturn
 from sessionstore.client import AsyncClient, Client
+from sessionstore.engine import sqlite3
 from sessionstore.watch import Watch
 from tests.conftest import TOKEN, Clock, reply, texts, user
 from tests.live import LiveServer

@@ -6,12 +6,12 @@ is no conversation's: it says what the messages say.
 """
 
 import re
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sessionstore.dialect import SQLite
+from sessionstore.engine import sqlite3
 
 WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 INDEX = re.compile(r"\s*(INSERT INTO|DELETE FROM|REPLACE INTO|UPDATE) ('main'\.)?'?search", re.IGNORECASE)

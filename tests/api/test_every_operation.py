@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sessionstore import AsyncStore, errors
+from sessionstore.engine import sqlite3
 from tests.api.conftest import C, acquire, message, problem
 from tests.api.test_leases import BODIES, mounted
 from tests.conftest import TOKEN, Tables

@@ -1,6 +1,5 @@
 """The server about itself, and what it says when the database cannot answer."""
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sessionstore import errors
+from sessionstore.engine import sqlite3
 from sessionstore.settings import Settings
 from tests.api.conftest import C, message, problem
 from tests.test_values import _all_errors

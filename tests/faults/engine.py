@@ -5,7 +5,6 @@ the same on the bare engine, which breaks in about one run of three where the en
 """
 
 import json
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from sessionstore import Store
 from sessionstore.dialect import engine_fault
+from sessionstore.engine import sqlite3
 from tests.faults.ledger import faults_in
 from tests.faults.table import Row
 

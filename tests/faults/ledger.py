@@ -1,12 +1,12 @@
 """Who was told what: kept outside of the product, and held against what is in the file."""
 
-import sqlite3
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sessionstore.engine import sqlite3
 from sessionstore.invariants import INVARIANTS
 
 
@@ -62,8 +62,9 @@ class Ledger:
         return Verdict(lost, [*wrong, *(f"{id} was never asked for" for id in found if id not in self.filled)])
 
     def _out_of_place(self, id: str, sent: dict[str, list[Any]], present: list[tuple[str, int, Any]]) -> list[str]:
-        order = [message_id for message_id in sent if message_id in {found for found, _, _ in present}]
-        wrong = [] if [message_id for message_id, _, _ in present] == order else [f"{id}: the order is another one"]
+        found = [message_id for message_id, _, _ in present]
+        there = set(found)
+        wrong = [] if found == [one for one in sent if one in there] else [f"{id}: the order is another one"]
         for place, (message_id, position, content) in enumerate(present):
             allowed = [*sent.get(message_id, []), self.told[id].get(message_id)]
             if position != place or content not in allowed:

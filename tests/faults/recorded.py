@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import random
-import sqlite3
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionstore import AsyncStore, Draft, SessionStoreError, Store, log
+from sessionstore.engine import sqlite3
 
 TABLES = ("conversations", "messages", "generations", "pruned")
 

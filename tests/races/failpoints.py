@@ -11,7 +11,7 @@ In a test: `with failpoint("before_commit", action): …`. For another process:
 import os
 import runpy
 import signal
-import sqlite3
+import sqlite3 as codes
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionstore.dialect import ImmediateSQLite
+from sessionstore.engine import sqlite3
 from sessionstore.transaction import Transaction
 from sessionstore.writer import Writer
 
@@ -55,7 +56,7 @@ def fail(name: str) -> Action:
 
     def act() -> None:
         error = sqlite3.OperationalError(f"injected {name}")
-        error.sqlite_errorcode = getattr(sqlite3, name)
+        error.sqlite_errorcode = getattr(codes, name)
         error.sqlite_errorname = name
         raise error
 
