@@ -164,7 +164,7 @@ def test_a_damaged_file_is_told_by_the_engine(filled: Store, path: Path) -> None
         file.write(bytes(2))
     with Store.open(f"sqlite:///{path}") as store:
         found = store.check()
-    assert "wrong # of entries in index ix_messages_partial" in found.engine
+    assert any("ix_messages_partial" in fault for fault in found.engine)
     assert not found.sound
 
 
