@@ -100,7 +100,13 @@ class AsyncLiveTurn(TurnState):
             self._loop.call_soon_threadsafe(self.stopped.set)
 
     async def __aenter__(self) -> Self:
-        self._loop, sent = asyncio.get_running_loop(), running_time()
+        self._loop = asyncio.get_running_loop()
+        with self._keepable.turns.entering():
+            await self._enter()
+        return self
+
+    async def _enter(self) -> None:
+        sent = running_time()
         entering: asyncio.Task[Answer[Acquired]] = asyncio.ensure_future(self._store.acquire(self.id, **self._asked))
         try:
             answer = await asyncio.shield(entering)
@@ -113,7 +119,6 @@ class AsyncLiveTurn(TurnState):
             self._abandon()
             raise
         self._begin(answer, sent)
-        return self
 
     def _abandon_entered(self, entered: asyncio.Task[Answer[Acquired]]) -> None:
         if entered.cancelled() or entered.exception() is None:

@@ -53,6 +53,7 @@ ABANDONED = select(c.pk).where(
     func.coalesce(c.arriving_at, 0) < b("until"),
     select(m.pk).where(m.conversation_pk == c.pk).exists(),
 )
+CHANGE_ANEW = one_conversation.values(change=next_change)
 GIVE_UP_ARRIVAL = one_conversation.where(_dead).values(arriving_at=None)
 ERASE_MESSAGES = delete(messages).where(m.pk.in_(select(m.pk).where(within).limit(b("count"))))
 OLD_TOMBSTONES = (

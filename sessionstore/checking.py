@@ -65,8 +65,11 @@ class Checking:
         return self._database.write(change, Lane.ALONE)
 
     def _buried(self, transaction: Transaction, fault: Fault) -> bool:
-        """What was deleted has no version to raise, and of its turns alone it matters that they are over."""
-        return fault.invariant == "turns" and bool(_close_turns(transaction, fault.incarnation or 0, self._clock()))
+        """What was deleted has no version to raise: its turns are over, and its place in the order of changes is its own."""
+        pk = fault.incarnation or 0
+        if fault.invariant == "turns":
+            return bool(_close_turns(transaction, pk, self._clock()))
+        return fault.invariant == "changes" and bool(transaction.run(bulk.CHANGE_ANEW, at=pk))
 
     def _make_index_anew(self) -> None:
         self._database.write(lambda transaction: transaction.use(fulltext.forget_all), Lane.ALONE)

@@ -77,7 +77,7 @@ class Database:
                 if self._groups.idle and self._writer.enter():
                     return self._writer.transact(change)
             except (*DRIVER_ERRORS, SchemaChanged) as error:
-                raise self._writer.known(error) from error
+                raise self._told(error) from error
             finally:
                 self._writer.leave()
         except BaseException:
@@ -105,6 +105,7 @@ class Database:
         self._check_place()
         pooled = transaction = None
         try:
+            self._sqlite.files.look()
             pooled = self._reads.raw_connection()
             connection: Any = pooled.driver_connection
             connection.execute("BEGIN")
@@ -113,14 +114,22 @@ class Database:
             return look(transaction)
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
-        except (*DRIVER_ERRORS, SchemaChanged) as error:
-            raise self._writer.known(error) from error
+        except (*DRIVER_ERRORS, SchemaChanged, StorageFailed) as error:
+            raise self._told(error) from error
         finally:
             if transaction is not None:
                 transaction.over()
             if pooled is not None:
                 pooled.close()
             self._close_if_refused()
+
+    def _told(self, error: BaseException) -> BaseException:
+        """What is said of an error: what looks like a damaged file may be a log that was taken away."""
+        try:
+            self._sqlite.files.check()
+        except StorageFailed as lost:
+            error = lost
+        return self._writer.known(error)
 
     @contextmanager
     def pulse(self) -> Iterator[Pulse]:
@@ -129,8 +138,8 @@ class Database:
         try:
             with Pulse(self._sqlite, self.statements) as pulse:
                 yield pulse
-        except DRIVER_ERRORS as error:
-            raise self._writer.known(error) from error
+        except (*DRIVER_ERRORS, StorageFailed) as error:
+            raise self._told(error) from error
 
     def on_commit(self, tell: Callable[[], None] | None) -> None:
         """Have `tell` called after each commit of this process, in the thread that made it."""
@@ -145,8 +154,8 @@ class Database:
                 yield connection
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
-        except DRIVER_ERRORS as error:
-            raise self._writer.known(error) from error
+        except (*DRIVER_ERRORS, StorageFailed) as error:
+            raise self._told(error) from error
 
     def close(self) -> None:
         """Run what waits, then close every connection. Calls after it raise `Closed`.

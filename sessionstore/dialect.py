@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import quote
 
 import sqlalchemy
 from sqlalchemy import Connection, Engine, Executable, Table, and_, bindparam, pool
@@ -26,7 +27,7 @@ from sessionstore.errors import (
     StorageFailed,
     UnsupportedUrl,
 )
-from sessionstore.files import Files, check_companions, check_place, create
+from sessionstore.files import Files, Opened, check_companions, check_place, create, enter, refuse_lost
 from sessionstore.log import LOG_LIMIT_BYTES
 from sessionstore.model import Engine as EngineFacts
 from sessionstore.turn import refuse_inherited
@@ -106,15 +107,23 @@ class SQLite:
 
     def connect_writer(self) -> sqlite3.Connection:
         """A connection that may write, with the settings that durability rests on."""
-        connection = connect(self.path, self._timeout)
+        connection = self._connect()
         connection.execute(f"PRAGMA synchronous={self.synchronous}")
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES}")
         _use_wal(connection, self._timeout)
+        if connection.opened is not None:
+            # The log may be there only now.
+            connection.opened.check_log()
+        return connection
+
+    def _connect(self) -> "Watched":
+        connection = connect(self.path, self._timeout)
+        self.files.opened = connection.opened
         return connection
 
     def connect_reader(self) -> sqlite3.Connection:
         """A connection on which the database refuses writes."""
-        connection = connect(self.path, self._timeout)
+        connection = self._connect()
         connection.execute("PRAGMA query_only=ON")
         # SQLite's own lower() knows ASCII only; "any case" in a search means everybody's letters.
         connection.create_function("lower", 1, _lower, deterministic=True)
@@ -172,7 +181,10 @@ def schema_cookie(connection: Any) -> int:
 
 def revision(connection: Any) -> str | None:
     """The revision of the schema, as Alembic has noted it."""
-    found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    try:
+        found = connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except sqlite3.OperationalError:
+        return None
     return None if found is None else str(found[0])
 
 
@@ -206,6 +218,11 @@ def path_of(url: str) -> Path:
     return Path(parsed.database).absolute()
 
 
+def url_of(path: Path) -> str:
+    """The URL of a file, whatever it is called."""
+    return f"sqlite:///{quote(str(path))}"
+
+
 @contextmanager
 def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     """One transaction for all of a migration, under the write lock, its references checked before it commits.
@@ -217,7 +234,7 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     check_place(path)
     create(path)
 
-    def opening() -> sqlite3.Connection:
+    def opening() -> Watched:
         connection = connect(path, busy_timeout_ms / 1000, foreign_keys=False)
         # A rebuilt table is dropped before its copy takes the name; without this the views over it would refuse that.
         connection.execute("PRAGMA legacy_alter_table=ON")
@@ -228,6 +245,9 @@ def migration(url: str, busy_timeout_ms: int = 60_000) -> Iterator[Connection]:
     try:
         with engine.begin() as connection:
             yield connection
+            # Whoever has it open sees by the schema that it is another one, also when a migration has changed rows alone.
+            connection.exec_driver_sql("CREATE TABLE sessionstore_migrated (at INTEGER)")
+            connection.exec_driver_sql("DROP TABLE sessionstore_migrated")
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").fetchall()
             if broken:
                 raise DatabaseUnusable(reason=f"the migration would leave {len(broken)} rows that refer to nothing")
@@ -245,11 +265,27 @@ def _engine(name: str, connect: Callable[[], sqlite3.Connection], size: int = 0,
     )
 
 
-def connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3.Connection:
+class Watched(sqlite3.Connection):
+    """A connection that is known to its process, and is not closed over a log that is lost."""
+
+    opened: Opened | None = None
+
+    def close(self) -> None:
+        """Close it, or leave it open until the process ends."""
+        opened, self.opened = self.opened, None
+        if opened is None or opened.leave():
+            super().close()
+        else:
+            abandon(self)
+
+
+def connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> Watched:
     """A connection to a file that is there, with the settings that all of ours have."""
+    refuse_inherited(path)
+    refuse_lost(path)
     # mode=rw: a file that is missing stays missing. isolation_level=None: the driver begins no transaction of its own.
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+    connection: Watched = sqlite3.connect(
+        f"{path.as_uri()}?mode=rw", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False, factory=Watched
     )
     try:
         connection.execute(f"PRAGMA foreign_keys={int(foreign_keys)}")
@@ -259,6 +295,8 @@ def connect(path: Path, timeout: float, *, foreign_keys: bool = True) -> sqlite3
         connection.execute("PRAGMA temp_store=MEMORY")
         connection.execute("PRAGMA secure_delete=ON")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.opened = enter(path)
+        connection.opened.check()
     except BaseException:
         connection.close()
         raise

@@ -62,8 +62,7 @@ def list_changes(
 ) -> ListChanges:
     """What has changed in the list since that change, or the whole list."""
     newest = transaction.row(queries.NEWEST_CHANGE)[0]
-    found = transaction.row(queries.PRUNED, owner=owner)
-    pruned = 0 if found is None else found[0]
+    pruned = transaction.row(queries.PRUNED, owner=owner)[0] or 0
     after, horizon = (since, None) if place is None else place
     # What was pruned is told no more: who may know of it begins anew.
     reset = after is None or after > newest or pruned > (after if horizon is None else horizon)

@@ -4,10 +4,13 @@ Nothing here ever opens the database, its log or its index: to close such a desc
 them committed rows (DESIGN.md, rule 9). What is to be known is asked by name.
 """
 
+import copy
 import errno
 import os
 import stat
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,59 +26,124 @@ NETWORK = frozenset((
 ))
 # fmt: on
 MOUNTS = Path("/proc/self/mountinfo")
+# A database that was taken away is no accident of ours, and who only reads has lost nothing: both are noticed a little later.
+LOOK_EVERY_SECONDS = 0.002
+NAMED_TWICE_SECONDS = 1.0
 Identity = tuple[int, int]
 
 
+class Opened:
+    """A database that this process has open, through however many connections, and the log that goes with it.
+
+    SQLite has one index of the log for each process and file. So when the log is not the one that was opened any more (somebody
+    has deleted it, or has opened and closed the database in this process behind SQLite's back, so that another process took
+    itself for the last one; facts, 1.10), it is lost for all of them, and for as long as the process lives.
+    """
+
+    def __init__(self, path: Path, database: Identity) -> None:
+        self._path, self._log_path = path, f"{path}-wal"
+        self._database, self._log = database, _identity(self._log_path)
+        self.connections = 0
+        self.lost: StorageFailed | None = None
+
+    def join(self) -> None:
+        """There is a connection more."""
+        self.connections += 1
+        # A file that has no log yet gets one from the first who writes.
+        self._log = self._log or _identity(self._log_path)
+
+    def check_log(self) -> int:
+        """The size of the log. Raises `StorageFailed` when it is another one than was opened: that one is lost."""
+        return self._look(self._log_path, self._log)
+
+    def check(self) -> None:
+        """Raise `StorageFailed` when the database, or its log, is not the one that was opened."""
+        self._look(self._path, self._database)
+        if self._log is not None:
+            self._look(self._log_path, self._log)
+
+    def leave(self) -> bool:
+        """There is a connection less, unless it must not be closed: a lost log would be copied over what others wrote."""
+        with _changing:
+            try:
+                self.check()
+            except StorageFailed:
+                return False
+            self.connections -= 1
+            if not self.connections:
+                _opened.pop(self._database, None)
+        return True
+
+    def _look(self, path: Path | str, opened: Identity | None) -> int:
+        if self.lost is not None:
+            raise copy.copy(self.lost)
+        try:
+            found = os.stat(path)  # noqa: PTH116  # after every commit; a Path costs more than the look
+        except FileNotFoundError:
+            raise self._lose(path, "removed") from None
+        except OSError:
+            return 0
+        if (found.st_dev, found.st_ino) != opened:
+            raise self._lose(path, "replaced")
+        return found.st_size
+
+    def _lose(self, path: Path | str, how: str) -> StorageFailed:
+        self.lost = StorageFailed(reason=f"{path} was {how} while it was in use")
+        return self.lost
+
+
+_opened: dict[Identity, Opened] = {}
+_changing = threading.RLock()
+
+
+def enter(path: Path) -> Opened:
+    """Note that SQLite has it open now, through one connection more."""
+    with _changing:
+        found = os.stat(path)  # noqa: PTH116  # see above
+        database = found.st_dev, found.st_ino
+        opened = _opened.setdefault(database, Opened(path, database))
+        opened.join()
+    return opened
+
+
+def refuse_lost(path: Path) -> None:
+    """Raise `DatabaseUnusable` for a database whose log this process has lost: it would mix the old one with the new one."""
+    found = _opened.get(_identity(path) or (0, 0))
+    if found is not None and found.lost is not None:
+        raise DatabaseUnusable(reason=f"{found.lost.reason}; this process cannot use it any more, and has to be started again")
+
+
 class Files:
-    """A database's file and its log: noted when they are opened, looked at ever after."""
+    """A store's view of its database's file and log."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._log = path, f"{path}-wal"
-        self._opened: tuple[Identity | None, Identity | None] = (None, None)
-        self.lost = False
-        """Whether they are no longer those that were opened."""
-
-    def note(self) -> None:
-        """Note which files these are. SQLite has them open now."""
-        self._opened = (_identity(self.path), _identity(self._log))
+        self.opened: Opened | None = None
+        """Since the first connection."""
+        self._look_at = 0.0
 
     def log_bytes(self) -> int:
         """The size of the write-ahead log; 0 where there is none."""
         try:
-            return os.stat(self._log).st_size  # noqa: PTH116  # after every commit; a Path costs more than the look
+            return os.stat(self._log).st_size  # noqa: PTH116  # see above
         except OSError:
             return 0
 
     def check_log(self) -> int:
-        """The size of the log that was opened. Raises `StorageFailed` when that one is gone: what is written to it is lost.
-
-        Somebody has deleted it, or has opened and closed the database in this process behind SQLite's back, so that another
-        process took itself for the last one (facts, 1.10).
-        """
-        return self._look(self._log, self._opened[1])
-
-    def check_database(self) -> None:
-        """Raise `StorageFailed` when the database that was opened is not there any more."""
-        self._look(self.path, self._opened[0])
-
-    def _look(self, path: Path | str, opened: Identity | None) -> int:
-        try:
-            found = os.stat(path)  # noqa: PTH116  # see above
-        except FileNotFoundError:
-            self.lost = True
-            raise StorageFailed(reason=f"{path} was removed while it was in use") from None
-        except OSError:
-            return 0
-        if (found.st_dev, found.st_ino) != opened:
-            self.lost = True
-            raise StorageFailed(reason=f"{path} was replaced while it was in use")
-        return found.st_size
+        """See `Opened.check_log`."""
+        return 0 if self.opened is None else self.opened.check_log()
 
     def check(self) -> None:
-        """Both, for who does not write just now."""
-        if self._opened[1] is not None:
-            self.check_log()
-            self.check_database()
+        """See `Opened.check`."""
+        if self.opened is not None and self.opened.connections:
+            self.opened.check()
+
+    def look(self) -> None:
+        """The same, every now and then."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_EVERY_SECONDS
+            self.check()
 
     def check_writable(self) -> None:
         """Raise `DatabaseUnusable` for a file, or a folder for its log, that this user may not write."""
@@ -115,10 +183,22 @@ def _check_file(path: Path) -> None:
         raise DatabaseUnusable(reason=f"{path} is not a file")
     if user not in (0, found.st_uid):
         raise DatabaseUnusable(reason=f"{path} belongs to another user ({found.st_uid}), not to this one ({user})")
+    if _has_two_names(path):
+        raise DatabaseUnusable(reason=f"{path} has another name (a hard link), under which it would have another log")
     if not found.st_size and Files(path).log_bytes():
         # SQLite would take it for a new database, and delete the log.
         raise DatabaseUnusable(reason=f"{path} is empty, but its log is not: it was cut; restore a backup")
     Files(path).check_writable()
+
+
+def _has_two_names(path: Path) -> bool:
+    """Not for a moment only: a file that is made, or restored, has two until it has its own."""
+    end = time.monotonic() + NAMED_TWICE_SECONDS
+    while path.stat().st_nlink > 1:
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def create(path: Path) -> None:
@@ -130,6 +210,7 @@ def create(path: Path) -> None:
         # Under another name first: to close a descriptor of a file that SQLite has open would drop SQLite's locks.
         descriptor, made = tempfile.mkstemp(prefix=".sessionstore-", dir=path.parent)
         os.close(descriptor)
+        give_to_owner(Path(made), path.parent)
         try:
             os.link(made, path)
         except FileExistsError:
@@ -159,22 +240,34 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some file systems have nothing to sync there, or make names durable by themselves.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):
+            raise
     finally:
         os.close(descriptor)
 
 
+def give_to_owner(made: Path, folder: Path) -> None:
+    """What root makes belongs to whoever owns the folder: a service shall find its database its own."""
+    if os.geteuid() == 0:
+        found = folder.stat()
+        os.chown(made, found.st_uid, found.st_gid)
+
+
 def file_system_of(path: Path) -> str | None:
     """The kind of file system that a file lies on, or would; None where the system does not say."""
-    if not MOUNTS.exists():
-        return None
     real = path.resolve()
-    found = [(point, kind) for point, kind in _mounts() if real.is_relative_to(point)]
+    try:
+        found = [(point, kind) for point, kind in _mounts() if real.is_relative_to(point)]
+    except OSError:
+        return None
     # What was mounted later lies above.
     return max(enumerate(found), key=lambda each: (len(each[1][0].parts), each[0]))[1][1] if found else None
 
 
 def _mounts() -> Iterator[tuple[Path, str]]:
-    for line in MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+    for line in MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n").split("\n"):
         fields, _, rest = line.partition(" - ")
         yield Path(_unescaped(fields.split()[4])), rest.split()[0]
 

@@ -77,7 +77,8 @@ INVARIANTS = (
         "Only while somebody holds the lease is a message still growing.",
         """
         SELECT c.pk, 'message ' || m.id || ' grows without a lease'
-        FROM messages m JOIN conversations c ON c.pk = m.conversation_pk WHERE m.status = 'partial' AND c.generation IS NULL""",
+        FROM messages m JOIN conversations c ON c.pk = m.conversation_pk
+        WHERE m.status = 'partial' AND c.generation IS NULL AND c.deleted_at IS NULL""",
     ),
     Invariant(
         "fences",

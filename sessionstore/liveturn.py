@@ -283,6 +283,11 @@ class LiveTurn(TurnState):
         self.stopped.set()
 
     def __enter__(self) -> Self:
+        with self._keepable.turns.entering():
+            self._enter()
+        return self
+
+    def _enter(self) -> None:
         sent = running_time()
         try:
             answer = self._store.acquire(self.id, **self._asked)
@@ -292,7 +297,6 @@ class LiveTurn(TurnState):
                 self._give_up()
             raise
         self._begin(answer, sent)
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:

@@ -1,7 +1,6 @@
 """The write-ahead log of a database: how long it is, and when something is to be done about it."""
 
 import logging
-import time
 
 from sessionstore.files import Files
 
@@ -10,8 +9,6 @@ LOG_LIMIT_BYTES = 4 * 1024 * 1024
 """What the log may grow to. A log that begins anew is cut to this, so a longer file is one that has grown past it since."""
 LOG_ALARM_BYTES = 64 * 1024 * 1024
 """From here on somebody must be holding it: a program that reads without end, or forgot to stop."""
-# A database that was removed or replaced is no accident of ours, and is noticed a little later.
-LOOK_EVERY_SECONDS = 0.002
 
 
 class Log:
@@ -20,15 +17,12 @@ class Log:
     def __init__(self, files: Files, *, ours: bool) -> None:
         self._files, self._ours = files, ours
         self._bytes = self._tried_at = 0
-        self._alarm_at, self._look_at = LOG_ALARM_BYTES, 0.0
+        self._alarm_at = LOG_ALARM_BYTES
 
     def look(self) -> None:
         """See how long it is now. Raises `StorageFailed` when it, or the database, is not what we opened any more."""
         self._bytes = self._files.check_log()
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_EVERY_SECONDS
-            self._files.check_database()
+        self._files.look()
         if self._bytes <= LOG_LIMIT_BYTES:
             self._tried_at, self._alarm_at = 0, LOG_ALARM_BYTES
         elif self._bytes > self._alarm_at:

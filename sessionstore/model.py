@@ -374,18 +374,20 @@ class Pruned(Value, frozen=True, kw_only=True):
 
 
 class BackedUp(Value, frozen=True, kw_only=True):
-    """A backup: its file, its size, and how many older ones were removed."""
+    """A backup: its file, its size, how many older ones were removed, and which invariants are broken in it."""
 
     file: str
     bytes: int
     removed: int
+    faults: list[str]
 
 
 class Restored(Value, frozen=True, kw_only=True):
-    """What a backup has become: a database, and its size."""
+    """What a backup has become: a database, its size, and which invariants are broken in it."""
 
     file: str
     bytes: int
+    faults: list[str]
 
 
 class Fault(Value, frozen=True, kw_only=True):

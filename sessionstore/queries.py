@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, li
 from sessionstore.limits import USED
 from sessionstore.model import CLOCK_TOLERANCE_MS, ListOrder, UsageBy
 from sessionstore.schema import CHANGED as CHANGED_ROW
-from sessionstore.schema import LIVING, SUMMARY, conversations, generations, messages, pruned
+from sessionstore.schema import EVERYBODY, LIVING, SUMMARY, conversations, generations, messages, pruned
 from sessionstore.sqljson import json_has, json_number
 from sessionstore.statements import MESSAGE_COLUMNS, alive, is_queued, message_rows, within
 
@@ -194,5 +194,5 @@ LIST_CHANGED = (
     .order_by(c.change)
     .limit(b("count"))
 )  # fmt: skip
-PRUNED = select(pruned.c.change).where(pruned.c.owner == b("owner"))
+PRUNED = select(func.max(pruned.c.change)).where(pruned.c.owner.in_((b("owner"), literal_column(f"'{EVERYBODY}'"))))
 LEASES = _views.where(c.owner == b("owner"), _leased).order_by(c.generation)

@@ -20,6 +20,8 @@ from sqlalchemy import (
     literal_column,
 )
 
+EVERYBODY = "*"
+"""Who is no owner: what is pruned for all of them."""
 metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",

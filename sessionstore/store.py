@@ -64,7 +64,8 @@ def restore(backup: Path | str, url: str, *, clock: Callable[[], int] = system_c
     """Make a backup the database of a URL, where none is: never over one, live or not. Brings it to the newest schema.
 
     The backup stays as it is. Conversations begin new lives, and what was being generated when it was made is interrupted:
-    nobody who has seen what came after it takes the one for the other. Raises `BackupUnusable` and `DatabaseUnusable`.
+    nobody who has seen what came after it takes the one for the other. `faults` says which invariants are broken in it: then
+    `repair` it. Raises `BackupUnusable` and `DatabaseUnusable`.
     """
     return backups.restore(Path(backup), url, clock())
 
@@ -112,7 +113,10 @@ class Store(Upkeep):
         return cls(database, clock=clock, limits=limits)
 
     def close(self) -> None:
-        """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`."""
+        """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`.
+
+        Inside a change it is closed when that has ended, and leases run out by themselves.
+        """
         self.turns.end()
         self.watch.stop()
         self.database.close()

@@ -66,11 +66,13 @@ class Upkeep(Live):
         """Write a backup of this moment into a folder, for its owner only, and keep the newest `keep` there.
 
         Everybody goes on working meanwhile, though the log is not cut until it is done. It has all that was acknowledged before
-        this was called, was checked like `check` does, and gets its name when it is whole and durable. Nothing that was deleted
-        before is in it. Turn it into a database again with `sessionstore.restore`. Raises `BackupUnusable`, `DiskFull` and
-        `DatabaseUnusable`, and leaves nothing then.
+        this was called, and gets its name when it is whole, durable and found to be undamaged. Nothing that was deleted before
+        is in it. `faults` says which invariants are broken in it (see `check`); it can be repaired when it is restored, by
+        `sessionstore.restore`. Raises `BackupUnusable`, `DiskFull` and `DatabaseUnusable`, and then leaves
+        nothing.
         """
         self.limits.number(keep, "$.keep", least=1)
+        self.database.check_files()
         return back_up(self.database.path, Path(folder), self.clock(), keep)
 
     def check(self) -> Checked:

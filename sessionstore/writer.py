@@ -122,7 +122,6 @@ class Writer:
             self._checked_out = self._engine.raw_connection()
             self._connection = self._checked_out.driver_connection
             self._cursor = self._connection.cursor()
-            self._sqlite.files.note()
         self._dialect.do_begin(self._connection)
         self._revision.check(self._cursor)
 
@@ -247,10 +246,7 @@ class Writer:
     def _close_connections(self) -> None:
         if self._checkpointer is not None:
             self._checkpointer.close()
-        if self._sqlite.files.lost and self._connection is not None:
-            self._checked_out.detach()
-            dialect.abandon(self._connection)
-        elif self._connection is not None:
+        if self._connection is not None:
             self._checked_out.close()
         self._connection = self._checkpointer = None
         self._engine.dispose()

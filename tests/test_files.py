@@ -7,6 +7,7 @@ import sqlite3 as codes
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,15 @@ def test_symbolic_links_are_refused(path: Path, url: str, tmp_path: Path, suffix
         path.rename(elsewhere_)
     link.symlink_to(elsewhere_)
     assert "symbolic link" in refusal(url)
+
+
+def test_a_file_with_two_names_is_refused(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them would have a log of its own (SQLite, "How to corrupt", §2.5)."""
+    monkeypatch.setattr(files, "NAMED_TWICE_SECONDS", 0.01)
+    path.with_name("other.db").hardlink_to(path)
+    assert "another name" in refusal(url)
+    path.with_name("other.db").unlink()
+    Store.open(url).close()
 
 
 @pytest.mark.parametrize("which", ["file", "folder"])
@@ -111,6 +121,8 @@ def test_the_mount_that_lies_above_counts(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(files, "MOUNTS", mounts(tmp_path, *lines))
     found = [files.file_system_of(folder / "x.db") for folder in (tmp_path, below, spaced, tmp_path / "below-no-more")]
     assert found == ["ext4", "tmpfs", "xfs", "ext4"]
+    monkeypatch.setattr(files, "MOUNTS", mounts(tmp_path, (Path("/"), "ext4"), (Path("/odd\x85name"), "nfs")))
+    assert files.file_system_of(tmp_path) == "ext4"
     monkeypatch.setattr(files, "MOUNTS", tmp_path / "nothing says so")
     assert files.file_system_of(tmp_path) is None
 
@@ -171,8 +183,10 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def test_a_log_that_was_unlinked_under_us_is_noticed(plain: Store, path: Path) -> None:
+def test_a_log_that_was_unlinked_under_us_is_noticed(plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To open and close the file drops SQLite's locks: the next process takes itself for the last one (facts, 1.10)."""
+    # With the very next commit, and not when it is time to look.
+    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 3_600)
     plain.create("c", messages=[user("kept")])
     path.open("rb").close()
     elsewhere(TOUCH, path)
@@ -197,17 +211,103 @@ def test_what_was_lost_is_not_copied_back_over_what_others_wrote(url: str, path:
     assert as_others_see_it(path) == "ok kept theirs"
 
 
-def test_who_only_reads_notices_it_when_asked_whether_he_is_ready(plain: Store, path: Path) -> None:
+TAKE_AWAY = """
+import os, sys
+for suffix in ("-wal", "-shm"):
+    os.unlink(sys.argv[1] + suffix)
+"""
+
+
+def taken_away(path: Path, url: str) -> None:
+    """Log and index are deleted, and another process begins new ones."""
+    elsewhere(TAKE_AWAY, path)
+    elsewhere(THEIRS, url)
+
+
+@pytest.mark.parametrize("looking", ["get", "check_ready", "append", "backup"])
+def test_who_has_only_read_notices_it_too(
+    plain: Store, url: str, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, looking: str
+) -> None:
+    """He would take the new log for the one that he knows, and write into both (review)."""
+    # Who writes for the first time looks because his connection is a new one.
+    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 3_600 if looking == "append" else 0)
+    plain.create("c", messages=[user("kept")])
+    plain.close()
+    with Store.open(url, clock=clock) as store:
+        store.get("c")
+        taken_away(path, url)
+        calls: dict[str, Callable[[], Any]] = {
+            "get": lambda: store.get("c"),
+            "check_ready": store.check_ready,
+            "append": lambda: store.append("c", [user("ours")]),
+            "backup": lambda: store.backup(tmp_path / "backups"),
+        }
+        with pytest.raises(errors.StorageFailed, match="replaced"):
+            calls[looking]()
+        with pytest.raises(errors.StorageFailed):
+            store.get("c")
+    assert as_others_see_it(path) == "ok kept theirs"
+
+
+def test_who_closes_without_having_noticed_copies_nothing_back(url: str, path: Path, clock: Clock) -> None:
+    store = Store.open(url, clock=clock)
+    store.create("c", messages=[user("kept")])
+    elsewhere(TOUCH, path)
+    for number in range(20):
+        store.append("c", [user(f"in the lost log {number}" * 100)])
+    taken_away_before = Path(f"{path}-wal").stat().st_size
+    assert taken_away_before
+    elsewhere(TAKE_AWAY, path)
+    elsewhere("import sys; from sessionstore import Store\nwith Store.open(sys.argv[1]) as s: s.create('theirs')", url)
+    store.close()
+    assert "theirs" in elsewhere(CONNECT + "print(*c.execute('SELECT id FROM conversations'))", path)
+    assert as_others_see_it(path).split()[0] == "ok"
+
+
+def test_a_process_that_has_lost_a_log_cannot_open_that_file_again(plain: Store, url: str, path: Path) -> None:
+    """It still has the lost log's index, and would mix the two (review)."""
+    plain.create("c", messages=[user("kept")])
+    plain.close()
+    store = Store.open(url)
+    store.label("c", title="lost")
+    taken_away(path, url)
+    with pytest.raises(errors.OutcomeUnknown):
+        store.append("c", [user("ours")])
+    store.close()
+    for opening in (Store.open, lambda url: Database(url).integrity()):
+        with pytest.raises(errors.DatabaseUnusable, match="start"):
+            opening(url)
+    assert as_others_see_it(path) == "ok kept theirs"
+
+
+def test_a_connection_that_is_given_up_is_no_lost_log(plain: Store, path: Path) -> None:
+    """After a failed ROLLBACK it is closed, and if it was the last one, the log goes with it (review)."""
     plain.create("c")
-    plain.check_ready()
-    Path(f"{path}-wal").unlink()
-    with pytest.raises(errors.StorageFailed):
-        plain.check_ready()
+    plain.database._reads.dispose()
+    plain.database._writer._checked_out.invalidate()
+    plain.database._writer._connection = None
+    assert not Path(f"{path}-wal").exists()
+    Path(path.with_name("takes the number")).touch()
+    assert plain.check_ready()
+    assert plain.append("c", [user("x")]).value[0].position == 0
+    assert plain.check_ready()
+
+
+def test_two_stores_of_one_process_share_one_log(url: str, path: Path, clock: Clock) -> None:
+    first, second = Store.open(url, clock=clock), Store.open(url, clock=clock)
+    first.create("c")
+    second.append("c", [user("one")])
+    first.close()
+    second.append("c", [user("two")])
+    second.close()
+    assert files._opened.get(files._identity(path) or (0, 0)) is None
+    with Store.open(url, clock=clock) as again:
+        assert again.get("c").message_count == 2
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_database_that_was_taken_away_is_noticed(plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(log, "LOOK_EVERY_SECONDS", 0)
+    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 0)
     plain.create("c")
     plain.create("d")
     if how == "removed":
@@ -274,6 +374,24 @@ def test_a_store_whose_file_was_migrated_reads_nothing_more(plain: Store, path: 
     for call in (lambda: plain.get("c"), lambda: plain.append("c", [user("after")])):
         with pytest.raises(errors.SchemaChanged):
             call()
+
+
+@pytest.mark.parametrize("done", ["rows alone", "no revision at all"])
+def test_a_migration_that_leaves_the_schema_as_it_is_is_noticed(plain: Store, url: str, path: Path, done: str) -> None:
+    plain.create("c")
+    if done == "rows alone":
+        program = """
+import sys
+from sessionstore.dialect import migration
+with migration(sys.argv[1]) as connection:
+    connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+"""
+        elsewhere(program, url)
+    else:
+        elsewhere(CONNECT + "c.execute('DROP TABLE alembic_version')", path)
+    for _ in range(2):
+        with pytest.raises(errors.SchemaChanged):
+            plain.append("c", [user("after")])
 
 
 def test_somebodys_own_table_is_no_other_schema(plain: Store, path: Path) -> None:

@@ -352,3 +352,51 @@ def test_a_busy_database_keeps_no_store_open_for_its_turns(
     assert len(tried) == 1
     assert [isinstance(turn.lost, errors.Closed) for turn in turns] == [True, True]
     assert len(plain.leases()) == 2
+
+
+def test_a_turn_that_is_just_beginning_does_not_outlive_its_store(
+    url: str, clock: Clock, plain: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the lease and is not yet kept (review): close waits for it, and then gives it back."""
+    store = Store.open(url, clock=clock)
+    acquired, go, closing = threading.Event(), threading.Event(), threading.Event()
+    acquire, wait_for = store.acquire, threading.Condition.wait_for
+
+    def slowly(*args: Any, **options: Any) -> Any:
+        answer = acquire(*args, **options)
+        acquired.set()
+        assert go.wait(30)
+        return answer
+
+    def waiting(self: threading.Condition, *args: Any) -> Any:
+        closing.set()
+        return wait_for(self, *args)
+
+    monkeypatch.setattr(store, "acquire", slowly)
+    monkeypatch.setattr(threading.Condition, "wait_for", waiting)
+    turn = store.generate("c", "worker")
+    entering, leaving = threading.Thread(target=turn.__enter__), threading.Thread(target=store.close)
+    entering.start()
+    assert acquired.wait(30)
+    leaving.start()
+    assert closing.wait(30)
+    go.set()
+    for thread in (entering, leaving):
+        thread.join(30)
+    assert outcome(plain) == "released"
+    assert turn.stopped.is_set()
+
+
+def test_no_turn_begins_in_a_store_that_is_closed(url: str, clock: Clock, plain: Store) -> None:
+    store = Store.open(url, clock=clock)
+    store.turns.end()
+    with pytest.raises(errors.Closed), store.generate("c", "worker"):
+        raise AssertionError
+    assert is_free(plain)
+    store.close()
+
+
+def test_close_from_a_signal_handler_while_a_turn_is_noted_does_not_hang(url: str, clock: Clock, plain: Store) -> None:
+    store = Store.open(url, clock=clock)
+    with store.turns._changing:
+        store.close()

@@ -139,6 +139,16 @@ def _problems(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]
     return described
 
 
+UNAVAILABLE = (
+    errors.Busy,
+    errors.DiskFull,
+    errors.OutcomeUnknown,
+    errors.Closed,
+    errors.StorageFailed,
+    errors.SchemaChanged,
+)
+
+
 def problems_of(operation: Operation) -> list[type[SessionStoreError]]:
     """Every problem that an operation can answer: its own, and those that any call of its kind can meet."""
     found: dict[type[SessionStoreError], None] = {errors.Malformed: None, errors.InvalidInput: None}
@@ -147,5 +157,5 @@ def problems_of(operation: Operation) -> list[type[SessionStoreError]]:
     found |= {errors.TooLarge: None}
     found |= dict.fromkeys(operation.errors)
     if operation.path not in ("/healthz", "/openapi.json", "/docs", "/v1/server_info"):
-        found |= dict.fromkeys((errors.Busy, errors.DiskFull, errors.OutcomeUnknown, errors.Closed, errors.StorageFailed))
+        found |= dict.fromkeys(UNAVAILABLE)
     return list(found)

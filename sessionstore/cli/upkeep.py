@@ -3,7 +3,7 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -129,12 +129,15 @@ def purge(database: str | None, *, as_json: bool) -> None:
 def backup(database: str | None, *, as_json: bool, keep: int | None, folder: Path) -> None:
     """Write a backup into FOLDER while everybody works. It is checked, durable, and for its owner only.
 
+    Exit code 1 when it was written, and what is in it is not as it always is: see `sessionstore check`.
+
     \b
     Example: sessionstore backup --keep 14 /var/backups/sessionstore
     """
     with opened(database) as store:
         done = store.backup(folder, keep=keep)
     show_one(plain(done), f"{done.file}, {done.bytes} bytes; {done.removed} older ones removed", as_json=as_json)
+    _warn(done.faults)
 
 
 @main.command()
@@ -149,6 +152,16 @@ def restore(database: str | None, *, as_json: bool, backup: Path) -> None:
     """
     done = restored(backup, settings_of(database).database_url)
     show_one(plain(done), f"{done.file} is restored, {done.bytes} bytes", as_json=as_json)
+    _warn(done.faults)
+
+
+def _warn(faults: Sequence[str]) -> None:
+    """It is there, and not as it should be."""
+    for fault in faults:
+        click.echo(f"Not as it always is: {fault}", err=True)
+    if faults:
+        click.echo("Run `sessionstore check --repair` on the database.", err=True)
+        raise click.exceptions.Exit(1)
 
 
 @main.command()

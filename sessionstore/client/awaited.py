@@ -65,7 +65,7 @@ class AsyncClient:
         self._keeper = Client(url, patience=patience, limits=limits, http=keeper)
 
     async def close(self) -> None:
-        """Close the connections. Later calls raise `Closed`."""
+        """Give back the leases of turns that go on, end the events, and close the connections. Later calls raise `Closed`."""
         self._closed = True
         await asyncio.to_thread(self._keeper.close)
         if self._own:

@@ -360,4 +360,4 @@ class ReadySent(msgspec.Struct):
 
     engine: str
     engine_fault: str | None
-    log_bytes: int
+    log_bytes: int = 0
