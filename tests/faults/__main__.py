@@ -5,8 +5,10 @@ import importlib
 import secrets
 import sys
 import time
+import traceback
 from pathlib import Path
 
+from tests.faults import served
 from tests.faults.table import Row, markdown
 
 BEGIN, END = "<!-- table -->", "<!-- /table -->"
@@ -25,7 +27,7 @@ def main() -> int:
     rows: list[Row] = []
     for name in asked.names or FAULTS:
         began = time.monotonic()
-        rows += (found := importlib.import_module(f"tests.faults.{name}").run(long=asked.long, seed=asked.seed))
+        rows += (found := _rows(name, long=asked.long, seed=asked.seed))
         print(
             f"{name}: {time.monotonic() - began:.0f} s",
             *(f"  {' · '.join(row.cells())}" for row in found),
@@ -42,6 +44,16 @@ def main() -> int:
         before, after = page.partition(BEGIN)[0], page.partition(END)[2]
         asked.write.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
     return 1 if failed else 0
+
+
+def _rows(name: str, *, long: bool, seed: str) -> list[Row]:
+    """What a kind of fault has done. One that cannot even be run is a row that says so."""
+    try:
+        return importlib.import_module(f"tests.faults.{name}").run(long=long, seed=seed)  # type: ignore[no-any-return]
+    except Exception:
+        return [Row(name, 0, 0, 0, [traceback.format_exc()])]
+    finally:
+        served.end_all()
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx2
 
 from sessionstore import migrate
 from tests.faults.ledger import Ledger
-from tests.faults.served import Served
+from tests.faults.served import Served, start
 from tests.faults.table import Row
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
@@ -82,7 +83,17 @@ class Holder:
 
     def renew(self) -> bool:
         """Say that he is alive."""
-        return self._client.patch(f"{self._base}/lease", json={}, headers={"Lease-Token": self._token}).status_code == 200
+        return self._renewed().status_code == 200
+
+    def _renewed(self) -> httpx2.Response:
+        return self._client.patch(f"{self._base}/lease", json={}, headers={"Lease-Token": self._token})
+
+    def check_clock(self, hours: int) -> None:
+        """The server's clock is off by so much, or all this shows nothing."""
+        told = self._renewed().json().get("expires_at")
+        off = (datetime.fromisoformat(told) - datetime.now(UTC)).total_seconds() if told else 0.0
+        if abs(off - hours * 3_600) > 60:
+            self._ledger.wrong.append(f"the clock is off by {off:.0f} s, and not by {hours} hours")
 
     def save(self, turn: int) -> bool:
         """Store a message. Answers whether he still holds the lease."""
@@ -148,10 +159,15 @@ def steps(path: Path, ledger: Ledger, times: int, choice: random.Random) -> floa
             for moment in range(4):
                 if moment == turn % 4:
                     clock.move(hours)
+                    holder.check_clock(hours)
                 if choice.random() < 0.5:
                     holder.renew()
                 holder.save(turn)
+            if rival.acquire(turn):
+                ledger.wrong.append("a lease was taken from who had just saved")
             if turn % 2:
+                # Behind his last sign of life, or far ahead of it.
+                clock.move(-3 if turn % 4 == 1 else 3)
                 longest = max(longest, rival.acquire_patiently(turn))
                 clock.move(choice.choice(HOURS))
                 if holder.save(turn):
@@ -215,12 +231,14 @@ def stopped(path: Path, ledger: Ledger, times: int, _: random.Random) -> float:
             id = f"c{turn}"
             client.post("/v1/conversations", json={"id": id})
             arguments = [f"sqlite:///{path}", id, f"token-of-the-stopped-one-{turn:06}", str(TTL_MS)]
-            one = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], stdout=subprocess.PIPE, text=True)
-            while Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            one = start(sys.executable, "-c", PROGRAM, *arguments, stdout=subprocess.PIPE)
+            while one.poll() is None and Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
                 time.sleep(0.01)
             rival = Holder("rival", client, id, ledger)
             waited = rival.acquire_patiently(turn)
             os.kill(one.pid, signal.SIGCONT)
+            if waited < TTL_MS / 1000 - 0.5:
+                ledger.wrong.append(f"the lease of who was stopped was free after {waited:.1f} s")
             *saved, told = one.communicate(timeout=30)[0].split()
             for number, generation in enumerate(saved):
                 ledger.send(id, f"m{number}", int(generation))

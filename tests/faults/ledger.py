@@ -36,12 +36,19 @@ class Ledger:
         """From now on it counts how long nothing is acknowledged."""
         self._last = time.monotonic()
 
+    def end(self, most: float) -> None:
+        """Nothing more is to come. Nobody may have waited for longer than that."""
+        self.outage = max(self.outage, time.monotonic() - self._last)
+        if self.outage > most:
+            self.wrong.append(f"for {self.outage:.1f} s nothing was acknowledged")
+
     def send(self, id: str, message_id: str, content: Any) -> None:
         """It is sent."""
         self.sent[id].setdefault(message_id, []).append(content)
 
     def acknowledge(self, id: str, message_id: str | None = None) -> None:
         """Its sender was told that it is done."""
+        self.told[id]
         if message_id is not None:
             self.told[id][message_id] = self.sent[id][message_id][-1]
             self.sent[id][message_id].clear()
@@ -51,6 +58,12 @@ class Ledger:
             self.outage = max(self.outage, now - self._last)
             self._last = now
 
+    def add(self, other: "Ledger") -> None:
+        """What somebody else has written down, of conversations of his own."""
+        self.sent.update(other.sent)
+        self.told.update(other.told)
+        self.acknowledged += other.acknowledged
+
     def judge(self, path: Path) -> Verdict:
         """Acknowledged ⊆ present ⊆ sent, each once, in order, and everything in the file as it always is."""
         lost, wrong = 0, [*self.wrong, *faults_in(path)]
@@ -59,6 +72,7 @@ class Ledger:
             present = found.pop(id, [])
             lost += len(set(self.told[id]) - {message_id for message_id, _, _ in present})
             wrong += self._out_of_place(id, sent, present)
+        lost += len([id for id in self.told if id not in self.sent and found.pop(id, None) is None])
         return Verdict(lost, [*wrong, *(f"{id} was never asked for" for id in found if id not in self.filled)])
 
     def _out_of_place(self, id: str, sent: dict[str, list[Any]], present: list[tuple[str, int, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A server that something happens to: started with whatever is put in front of it, killed, started again at the same place."""
+"""Processes that something happens to: a server, started with whatever is put in front of it, killed, started again."""
 
 import os
 import signal
@@ -6,8 +6,25 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 SERVE = ("-m", "sessionstore.cli", "serve")
+_running: list["subprocess.Popen[str]"] = []
+
+
+def start(*command: Any, **options: Any) -> "subprocess.Popen[str]":
+    """A process that does not outlive the fault that it takes part in."""
+    _running.append(subprocess.Popen([*map(str, command)], text=True, **options))
+    return _running[-1]
+
+
+def end_all() -> None:
+    """Whatever went wrong: nothing goes on running."""
+    for process in _running:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+    _running.clear()
 
 
 class Served:
@@ -21,17 +38,14 @@ class Served:
 
     def start(self) -> None:
         """Start it, at the port that it had before."""
-        self.process = subprocess.Popen(
-            [*self._prefix, sys.executable, *self._program, "--database", self._url, "--port", self._port],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=self._environment,
-        )
+        command = [*self._prefix, sys.executable, *self._program, "--database", self._url, "--port", self._port]
+        self.process = start(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self._environment)
         assert self.process.stdout is not None
         listening = self.process.stdout.readline()
-        self.address = listening.split()[2] if listening else ""
-        self._port = self.address.rpartition(":")[2] or "0"
+        if not listening:
+            raise RuntimeError(f"the server did not start: it ended with {self.process.wait()}")
+        self.address = listening.split()[2]
+        self._port = self.address.rpartition(":")[2]
         self.pid = self._child() if self._prefix else self.process.pid
 
     def _child(self) -> int:
@@ -44,9 +58,11 @@ class Served:
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     def kill(self) -> None:
-        """kill -9."""
+        """kill -9. Raises if it was dead already."""
         os.kill(self.pid, signal.SIGKILL)
         self.process.communicate()
+        if self.process.returncode != -signal.SIGKILL:
+            raise RuntimeError(f"the server had ended by itself, with {self.process.returncode}")
 
     def stop(self, seconds: float = 60) -> int:
         """Have it end in good order."""

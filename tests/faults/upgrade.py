@@ -42,19 +42,24 @@ async def _over(old: Served, url: str, scripts: Path, ledger: Ledger) -> tuple[S
     while ledger.acknowledged < done + 50 and time.monotonic() < end:
         await asyncio.sleep(0.01)
     outage = ledger.outage
-    await _ask(old.address, 503, "schema-changed", ledger)
-    await _ask(new.address, 200, None, ledger)
+    if ledger.acknowledged < done + 50:
+        ledger.wrong.append("the newer server does not serve")
+    await _ask(old.address, "/readyz", 503, "schema-changed", ledger)
+    await _ask(new.address, "/readyz", 200, None, ledger)
+    # If it were written all the same, it would be there, and nobody has asked for it.
+    await _ask(old.address, "/v1/conversations", 503, "schema-changed", ledger, {"id": "written-by-the-old-one"})
     await asyncio.sleep(0.5)
     traffic.ending.set()
     await working
     return new, outage
 
 
-async def _ask(address: str, status: int, code: str | None, ledger: Ledger) -> None:
+async def _ask(address: str, path: str, status: int, code: str | None, ledger: Ledger, body: object = None) -> None:
     async with httpx2.AsyncClient() as client:
-        ready = await client.get(f"{address}/readyz")
-    if (ready.status_code, ready.json().get("code")) != (status, code):
-        ledger.wrong.append(f"/readyz said {ready.status_code} {ready.text[:100]}, not {status} {code}")
+        asked = client.get(f"{address}{path}") if body is None else client.post(f"{address}{path}", json=body)
+        told = await asked
+    if (told.status_code, told.json().get("code")) != (status, code):
+        ledger.wrong.append(f"{path} said {told.status_code} {told.text[:100]}, not {status} {code}")
 
 
 def run(*, long: bool, seed: str) -> list[Row]:
