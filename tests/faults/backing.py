@@ -106,7 +106,7 @@ def _fill(store: Store, ledger: Ledger) -> None:
 
 
 def _compared(made: Path, target: Path, before: list[int], live: Store) -> list[str]:
-    """What had been acknowledged before it was begun is in what is restored from it, word for word, and it is a new beginning."""
+    """All that had been acknowledged before it was begun is in what is restored from it, and it is a new beginning."""
     wrong = [f"the restored one: {fault}" for fault in restore(made, f"sqlite:///{target}").faults]
     wrong += faults_in(target)
     stored = _stored(target)

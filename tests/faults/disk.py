@@ -3,71 +3,149 @@
 import asyncio
 import json
 import os
+import random
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sessionstore import migrate
+from sessionstore import Store, migrate
+from tests.faults import crowded
 from tests.faults.ledger import Ledger, faults_in
+from tests.faults.recorded import state_of
 from tests.faults.served import Served
-from tests.faults.struck import mutations
+from tests.faults.struck import DONE_BEFORE, mutations
 from tests.faults.table import Row
 from tests.faults.traffic import Traffic
 
-# Which call of the system fails, how, and which of them: every so many, so that each mutation is met at each of its calls.
+# Which call of the system fails, how, which of them (every so many, so that each mutation is met at each of its calls), and
+# whether the store has to refuse everything then: a disk that is full is only full.
 BREAKS = {
-    "a full disk (ENOSPC) at the n-th write": ("pwrite64", "ENOSPC", (83, 97, 113)),
-    "an I/O error at the n-th write": ("pwrite64", "EIO", (89, 101, 127)),
-    "an I/O error at the n-th sync": ("fdatasync", "EIO", (3, 5, 7)),
-    "a full disk (ENOSPC) at the n-th sync": ("fdatasync", "ENOSPC", (4, 5)),
-    "an I/O error at the n-th cut of the log": ("ftruncate", "EIO", (5, 7)),
+    "a full disk (ENOSPC) at the n-th write": ("pwrite64", "ENOSPC", (83, 97, 113), "goes-on"),
+    "an I/O error at the n-th write": ("pwrite64", "EIO", (89, 101, 127), "refuses"),
+    "an I/O error at the n-th sync": ("fdatasync", "EIO", (3, 5, 7), "refuses"),
+    "a full disk (ENOSPC) at the n-th sync": ("fdatasync", "ENOSPC", (4, 5), "refuses"),
+    "an I/O error at the n-th cut of the log": ("ftruncate", "EIO", (5, 7), "goes-on"),
 }
-SHORT_SECONDS, LONG_SECONDS = 4, 30
+SHORT_SECONDS, LONG_SECONDS = 3, 30
 FULL_SHORT, FULL_LONG = 4, 20
+DEATHS_SHORT, DEATHS_LONG = 8, 60
+CROWDED_SHORT, CROWDED_LONG = 150, 1_000
 CALLERS = 8
+CROWD = crowded.CALLERS
 
 
 def run(*, long: bool, seed: str) -> list[Row]:
-    """Both kinds."""
+    """All kinds."""
     seconds = LONG_SECONDS if long else SHORT_SECONDS
     rows = [_breaking(name, *how, seconds=seconds) for name, how in BREAKS.items()]
+    rows.append(_dying(DEATHS_LONG if long else DEATHS_SHORT, random.Random(seed)))
+    rows.append(_crowded(CROWDED_LONG if long else CROWDED_SHORT))
     return [*rows, full_disk(FULL_LONG if long else FULL_SHORT)]
 
 
-def _breaking(name: str, call: str, error: str, every: tuple[int, ...], *, seconds: float) -> Row:
+def _breaking(name: str, call: str, error: str, every: tuple[int, ...], how: str, *, seconds: float) -> Row:
     counted: Counter[str] = Counter()
     struck_at: Counter[str] = Counter()
     wrong: list[str] = []
     for step in every:
-        found = _struck(f"{call}:error={error}:when={step}+{step}", seconds)
+        with tempfile.TemporaryDirectory() as folder:
+            found = _struck(Path(folder), f"{call}:error={error}:when={step}+{step}", seconds, how)
         counted.update(found["counted"])
         struck_at.update(found["struck_at"])
         wrong += found["wrong"]
     spared = sorted({name for name, _ in mutations("c")} - set(struck_at))
     if spared and call != "ftruncate":
         wrong.append(f"never met: {', '.join(spared)}")
-    refused = sum(struck_at.values())
     note = ", ".join(f"{count:,} {code}" for code, count in sorted(counted.items()) if code not in ("acknowledged", "unready"))
-    return Row(name, max(refused, 1 if call == "ftruncate" else 0), counted["acknowledged"], 0, wrong, note=note)
+    return Row(name, sum(struck_at.values()), counted["acknowledged"], 0, wrong, note=note)
 
 
-def _struck(injection: str, seconds: float) -> Any:
+def _struck(folder: Path, injection: str, seconds: float, how: str) -> Any:
+    migrate.upgrade(f"sqlite:///{folder}/store.db")
+    spy = ["strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,ftruncate"]
+    program = [sys.executable, "-m", "tests.faults.struck", f"sqlite:///{folder}/store.db", str(seconds), how]
+    done = subprocess.run([*spy, "-e", f"inject={injection}", *program], capture_output=True, text=True, timeout=600)
+    if how == "dies" and done.returncode == -signal.SIGKILL:
+        return {}
+    if done.returncode:
+        return {"counted": {}, "struck_at": {}, "wrong": [f"{injection}: {done.stderr[-2_000:]}"]}
+    found = json.loads(done.stdout)
+    return {**found, "wrong": [*found["wrong"], *faults_in(folder / "store.db")]}
+
+
+def _dying(times: int, choice: random.Random) -> Row:
+    """A sync fails at COMMIT, and the process dies before anything is closed: who comes next finds what is in the log then."""
+    kept, wrong = 0, list[str]()
+    for _ in range(times):
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            # Where the sync fails all has been written; where a write fails, only what came before it.
+            call, first, last = choice.choice((("fdatasync", 1, 20), ("pwrite64", 1, 300)))
+            if _struck(folder, f"{call}:error=EIO:when={choice.randrange(first, last)}", 0, "dies"):
+                wrong.append("no outcome was unknown")
+                continue
+            name, before = (folder / "before").read_text().rsplit(" ", 1)
+            with Store.open(f"sqlite:///{folder}/store.db") as store:
+                kept += state_of(folder / "store.db") != before
+                wrong += _repeated(store, name, folder)
+            wrong += faults_in(folder / "store.db")
+    if not kept:
+        wrong.append("nothing that was unknown had been stored: this sees half of it")
+    return Row(
+        "an unknown outcome, and the process dies", times, times, 0, wrong, note=f"{kept} were stored, {times - kept} not"
+    )
+
+
+def _repeated(store: Store, name: str, folder: Path) -> list[str]:
+    """All of it happened or nothing did: the repeat makes the one what the other is, and a second one changes nothing more."""
+    change = dict(mutations("c0"))[name]
+    said = []
+    for _ in range(2):
+        with suppress(*DONE_BEFORE.values()):
+            change(store)
+        said.append(_said(folder / "store.db"))
+    return [] if said[0] == said[1] else [f"{name} was done twice"]
+
+
+def _said(path: Path) -> list[Any]:
+    """All but how long a lease still lives, which each call of its holder changes."""
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    queries = (
+        "SELECT pk, id, version, message_count, queued_count, generation, title FROM conversations ORDER BY pk",
+        "SELECT conversation_pk, id, position, version, status, content FROM messages ORDER BY pk",
+        "SELECT number, outcome FROM generations ORDER BY number",
+    )
+    found = [connection.execute(query).fetchall() for query in queries]
+    connection.close()
+    return found
+
+
+def _crowded(times: int) -> Row:
+    """No room in the middle of a transaction that many calls share."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/store.db"
-        migrate.upgrade(url)
-        spy = ["strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,ftruncate"]
-        program = [sys.executable, "-m", "tests.faults.struck", url, str(seconds)]
-        done = subprocess.run([*spy, "-e", f"inject={injection}", *program], capture_output=True, text=True, timeout=600)
+        with Store.open(url, migrate_first=True) as store:
+            for number in range(CROWD):
+                store.create(f"c{number}")
+        spy = ["strace", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=pwrite64"]
+        command = [*spy, "-e", "inject=pwrite64:error=ENOSPC:when=67+67", sys.executable, "-m", "tests.faults.crowded"]
+        done = subprocess.run([*command, url, str(times)], capture_output=True, text=True, timeout=600)
         if done.returncode:
-            return {"counted": {}, "struck_at": {}, "wrong": [f"{injection}: {done.stderr[-2_000:]}"]}
+            return Row("no room inside a group of calls", 0, 0, 0, [done.stderr[-2_000:]])
         found = json.loads(done.stdout)
-        return {**found, "wrong": [*found["wrong"], *faults_in(Path(folder) / "store.db")]}
+        wrong = [*found["wrong"], *faults_in(Path(folder) / "store.db")]
+    if not found["undone"]:
+        wrong.append("no group was ever undone")
+    note = f"{found['told'].get('disk-full', 0):,} disk-full; the calls of an undone group are made one by one"
+    return Row("no room inside a group of calls", found["undone"], found["told"].get("done", 0), 0, wrong, note=note)
 
 
 # A disk that is really full ----------------------------------------------------------------------------------------------

@@ -1,14 +1,16 @@
-"""A program under whose writes the disk breaks now and then: python -m tests.faults.struck URL SECONDS
+"""A program under whose writes the disk breaks now and then: python -m tests.faults.struck URL SECONDS refuses|goes-on|dies
 
-It does every mutation again and again, through both faces. What is refused must be refused in one of the ways that say so, and
+It makes every mutation again and again, through both faces. What is refused must be refused in one of the ways that say so, and
 must have changed nothing, save where the outcome is said to be unknown: then all of it happened or nothing did, and the repeat
-tells. At its end it prints what it counted, as JSON.
+tells. Where the disk is broken and not only full, the store has to refuse (`refuses`) until it is opened again. With `dies` it
+kills itself at the first outcome that is unknown. At its end it prints what it counted, as JSON.
 """
 
 import asyncio
 import itertools
 import json
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -21,6 +23,7 @@ from sessionstore import AsyncStore, Draft, SessionStoreError, Store, errors, lo
 from tests.faults.recorded import state_of
 
 TRIES = 200
+LONGEST_SECONDS = 90
 # What the conversation is at when it is compacted: each call before that raised its version once, however often it was tried.
 SEEN = 6
 # What a repeat is told whose first try was done.
@@ -73,9 +76,9 @@ def _compact(store: Any, id: str) -> Any:
 class Struck:
     """A store on a disk that breaks, and what became of the calls."""
 
-    def __init__(self, url: str) -> None:
-        self._scratch = os.open(Path(url.removeprefix("sqlite:///")).with_name("scratch"), os.O_CREAT | os.O_RDWR)
-        self._url, self._path = url, Path(url.removeprefix("sqlite:///"))
+    def __init__(self, url: str, how: str) -> None:
+        self._url, self._path, self._how = url, Path(url.removeprefix("sqlite:///")), how
+        self._scratch = os.open(self._path.with_name("scratch"), os.O_CREAT | os.O_RDWR)
         self._runner, self._store = asyncio.Runner(), self._open()
         self._awaiting = AsyncStore(self._store)
         self.counted: Counter[str] = Counter()
@@ -95,20 +98,23 @@ class Struck:
     def do(self, step: Step, *, awaited: bool) -> None:
         """One mutation, until it is done."""
         name, change = step
+        unknown = False
         for attempt in range(TRIES):
             self._shift(attempt)
             try:
                 # The writer's thread is a new one after each reopening, and counts anew what fails in it.
                 self._runner.run(self._awaited(change)) if awaited and attempt % 2 == 0 else change(self._store)
             except SessionStoreError as error:
-                if not isinstance(error, DONE_BEFORE.get(name, ())):
-                    self._refused(name, error)
+                if not (unknown and isinstance(error, DONE_BEFORE.get(name, ()))):
+                    unknown = self._refused(name, error) or unknown
                     time.sleep(0.002)
                     continue
-            self.counted["acknowledged"] += 1
-            self._state = state_of(self._path)
+            self._acknowledged(name, unknown=unknown)
             return
         raise RuntimeError(f"{name} was refused {TRIES} times")
+
+    async def _awaited(self, change: Callable[[Any], Any]) -> Any:
+        return await change(self._awaiting)
 
     def _shift(self, attempt: int) -> None:
         """Every n-th call fails: so that it is not the same one of this mutation for ever, some are spent elsewhere."""
@@ -117,20 +123,30 @@ class Struck:
                 with suppress(OSError):
                     spend(self._scratch)
 
-    async def _awaited(self, change: Callable[[Any], Any]) -> Any:
-        return await change(self._awaiting)
+    def _acknowledged(self, name: str, *, unknown: bool) -> None:
+        state = state_of(self._path)
+        if state == self._state and not unknown:
+            self.wrong.append(f"{name} was acknowledged, and nothing was stored")
+        self.counted["acknowledged"] += 1
+        self._state = state
 
-    def _refused(self, name: str, error: SessionStoreError) -> None:
+    def _refused(self, name: str, error: SessionStoreError) -> bool:
+        """Whether the outcome is unknown."""
         self.counted[error.code] += 1
         self.struck_at[name] += 1
-        state = state_of(self._path)
+        state, unknown = state_of(self._path), isinstance(error, errors.OutcomeUnknown)
         if not isinstance(error, errors.Unavailable):
             self.wrong.append(f"{name} was told {error!r}")
-        if not isinstance(error, errors.OutcomeUnknown) and state != self._state:
+        if not unknown and state != self._state:
             self.wrong.append(f"{name} was told {error.code}, and something was stored")
+        if unknown and self._how == "dies":
+            self._path.with_name("before").write_text(f"{name} {self._state}")
+            os.kill(os.getpid(), signal.SIGKILL)
         self._state = state
-        if self._store.database.refusal is not None:
+        failed = isinstance(error, errors.StorageFailed)
+        if failed or (unknown and self._how == "refuses"):
             self._begin_anew()
+        return unknown
 
     def _begin_anew(self) -> None:
         """It trusts its connections no longer, and says so, until it is opened again."""
@@ -150,17 +166,18 @@ class Struck:
 
 
 def main() -> None:
-    """Every mutation, again and again, for so many seconds."""
-    url, end = sys.argv[1], time.monotonic() + float(sys.argv[2])
+    """Every mutation, again and again: for so many seconds, and until each has been met."""
+    url, seconds, how = sys.argv[1], float(sys.argv[2]), sys.argv[3]
     # So that the log is copied back often, and its failures are met as well.
     log.LOG_LIMIT_BYTES = 96 * 1024
     # There is room, whatever the disk says, and no time to lose.
     room.TRY_AGAIN_SECONDS = 0.01
-    struck = Struck(url)
+    struck, began = Struck(url, how), time.monotonic()
     for number in itertools.count():
         for step in mutations(f"c{number}"):
             struck.do(step, awaited=number % 2 == 1)
-        if time.monotonic() > end:
+        spent, met = time.monotonic() - began, len(struck.struck_at)
+        if spent > LONGEST_SECONDS or (spent > seconds and (met == len(mutations("")) or (met and how == "goes-on"))):
             break
     print(json.dumps(struck.close()))
 
