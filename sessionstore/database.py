@@ -76,7 +76,7 @@ class Database:
             try:
                 if self._groups.idle and self._writer.enter():
                     return self._writer.transact(change)
-            except (*DRIVER_ERRORS, SchemaChanged) as error:
+            except (*DRIVER_ERRORS, SchemaChanged, StorageFailed) as error:
                 raise self._told(error) from error
             finally:
                 self._writer.leave()

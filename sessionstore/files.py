@@ -99,11 +99,22 @@ _changing = threading.RLock()
 def enter(path: Path) -> Opened:
     """Note that SQLite has it open now, through one connection more."""
     with _changing:
-        found = os.stat(path)  # noqa: PTH116  # see above
-        database = found.st_dev, found.st_ino
+        database = _identity(path)
+        if database is None:
+            raise DatabaseUnusable(reason=f"{path} was removed while it was opened")
         opened = _opened.setdefault(database, Opened(path, database))
         opened.join()
     return opened
+
+
+def _forget_in_the_child() -> None:
+    # What the parent has open is refused there (see `turn`); the lock may be one of its threads'.
+    global _changing
+    _changing = threading.RLock()
+    _opened.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_the_child)
 
 
 def refuse_lost(path: Path) -> None:
