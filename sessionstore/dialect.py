@@ -112,8 +112,7 @@ class SQLite:
         connection.execute(f"PRAGMA journal_size_limit={LOG_LIMIT_BYTES}")
         _use_wal(connection, self._timeout)
         if connection.opened is not None:
-            # The log may be there only now.
-            connection.opened.check_log()
+            connection.opened.note_log()
         return connection
 
     def _connect(self) -> "Watched":

@@ -49,7 +49,10 @@ class Opened:
     def join(self) -> None:
         """There is a connection more."""
         self.connections += 1
-        # A file that has no log yet gets one from the first who writes.
+        self.note_log()
+
+    def note_log(self) -> None:
+        """A file that has no log yet gets one from the first who writes."""
         self._log = self._log or _identity(self._log_path)
 
     def check_log(self) -> int:

@@ -293,6 +293,32 @@ def test_a_connection_that_is_given_up_is_no_lost_log(plain: Store, path: Path) 
     assert plain.check_ready()
 
 
+def test_a_new_connection_looks_before_it_is_used(
+    plain: Store, url: str, path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 3_600)
+    plain.create("c", messages=[user("kept")])
+    plain.close()
+    with Store.open(url, clock=clock) as store:
+        store.get("c")
+        taken_away(path, url)
+        with pytest.raises(errors.StorageFailed), store.database.pulse():
+            raise AssertionError
+
+
+def test_a_database_without_a_log_gets_one_from_the_first_who_writes(plain: Store, path: Path, url: str, clock: Clock) -> None:
+    """A backup that was put in its place by hand, say, which is in no log's mode."""
+    plain.create("c", messages=[user("kept")])
+    plain.close()
+    elsewhere(CONNECT + "c.execute('PRAGMA journal_mode=DELETE')", path)
+    with Store.open(url, clock=clock) as store, Store.open(url, clock=clock) as other:
+        assert store.get("c").message_count == 1
+        store.append("c", [user("more")])
+        other.append("c", [user("and more")])
+        store.check_ready()
+    assert as_others_see_it(path) == "ok kept more and more"
+
+
 def test_two_stores_of_one_process_share_one_log(url: str, path: Path, clock: Clock) -> None:
     first, second = Store.open(url, clock=clock), Store.open(url, clock=clock)
     first.create("c")
