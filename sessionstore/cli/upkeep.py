@@ -148,7 +148,7 @@ def restore(database: str | None, *, as_json: bool, backup: Path) -> None:
     """Make BACKUP the database, where there is none: never over one. Conversations begin new lives, and leases are over.
 
     \b
-    Example: sessionstore restore /var/backups/sessionstore/store-20261201T013940.123Z.db
+    Example: sessionstore restore /var/backups/sessionstore/store-7d2f61-20261201T013940.123Z.db
     """
     done = restored(backup, settings_of(database).database_url)
     show_one(plain(done), f"{done.file} is restored, {done.bytes} bytes", as_json=as_json)
