@@ -27,9 +27,10 @@ from sessionstore.errors import (
     StorageFailed,
     UnsupportedUrl,
 )
-from sessionstore.files import Files, Opened, check_companions, check_place, create, enter, refuse_lost
+from sessionstore.files import check_companions, check_place, check_writable, create
 from sessionstore.log import LOG_LIMIT_BYTES
 from sessionstore.model import Engine as EngineFacts
+from sessionstore.opened import Files, Opened, enter, refuse_lost
 from sessionstore.turn import refuse_inherited
 
 Synchronous = Literal["full", "normal"]
@@ -137,7 +138,7 @@ class SQLite:
     def check_writable(self) -> None:
         """Raise what keeps us from writing: `DatabaseUnusable`."""
         check_companions(self.path, self.fault)
-        self.files.check_writable()
+        check_writable(self.path)
 
     def engine(self) -> EngineFacts:
         """Which engine this is, and how long its log."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sessionstore import Store, dialect, errors, files, log, migrate, room
+from sessionstore import Store, dialect, errors, files, log, migrate, opened, room
 from sessionstore.database import Database
 from sessionstore.dialect import ImmediateSQLite
 from sessionstore.engine import sqlite3
@@ -186,7 +186,7 @@ with Store.open(sys.argv[1]) as store:
 def test_a_log_that_was_unlinked_under_us_is_noticed(plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """To open and close the file drops SQLite's locks: the next process takes itself for the last one (facts, 1.10)."""
     # With the very next commit, and not when it is time to look.
-    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 3_600)
+    monkeypatch.setattr(opened, "LOOK_EVERY_SECONDS", 3_600)
     plain.create("c", messages=[user("kept")])
     path.open("rb").close()
     elsewhere(TOUCH, path)
@@ -230,7 +230,7 @@ def test_who_has_only_read_notices_it_too(
 ) -> None:
     """He would take the new log for the one that he knows, and write into both (review)."""
     # Who writes for the first time looks because his connection is a new one.
-    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 3_600 if looking == "append" else 0)
+    monkeypatch.setattr(opened, "LOOK_EVERY_SECONDS", 3_600 if looking == "append" else 0)
     plain.create("c", messages=[user("kept")])
     plain.close()
     with Store.open(url, clock=clock) as store:
@@ -296,7 +296,7 @@ def test_a_connection_that_is_given_up_is_no_lost_log(plain: Store, path: Path) 
 def test_a_new_connection_looks_before_it_is_used(
     plain: Store, url: str, path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 3_600)
+    monkeypatch.setattr(opened, "LOOK_EVERY_SECONDS", 3_600)
     plain.create("c", messages=[user("kept")])
     plain.close()
     with Store.open(url, clock=clock) as store:
@@ -326,14 +326,14 @@ def test_two_stores_of_one_process_share_one_log(url: str, path: Path, clock: Cl
     first.close()
     second.append("c", [user("two")])
     second.close()
-    assert files._opened.get(files._identity(path) or (0, 0)) is None
+    assert opened._opened.get(opened._identity(path) or (0, 0)) is None
     with Store.open(url, clock=clock) as again:
         assert again.get("c").message_count == 2
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
 def test_a_database_that_was_taken_away_is_noticed(plain: Store, path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(files, "LOOK_EVERY_SECONDS", 0)
+    monkeypatch.setattr(opened, "LOOK_EVERY_SECONDS", 0)
     plain.create("c")
     plain.create("d")
     if how == "removed":

@@ -183,16 +183,21 @@ class Client:
     @contextmanager
     def _connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
         self._open.check()
-        with self._streams.sse(
-            self.url + exchange.path,
-            params=exchange.query,
-            headers=exchange.headers,
-            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
-            max_event_size=None,
-        ) as source:
-            if not source.response.is_success:
-                raise error_of(source.response.status_code, source.response.headers, source.response.read())
-            yield source
+        try:
+            with self._streams.sse(
+                self.url + exchange.path,
+                params=exchange.query,
+                headers=exchange.headers,
+                timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
+                max_event_size=None,
+            ) as source:
+                if not source.response.is_success:
+                    raise error_of(source.response.status_code, source.response.headers, source.response.read())
+                yield source
+        finally:
+            if self._open.closed and self._own:
+                # Who was just connecting has given his connection back to a pool that had been closed.
+                self._streams.close()
 
     def _follow(self, stream: Stream[V], patience: float | None = None) -> ClientEvents[V]:
         events = ClientEvents(self._connect, self._open.check, stream, self.patience if patience is None else patience)
@@ -240,15 +245,15 @@ class Open:
 
     def __init__(self) -> None:
         self.streams: weakref.WeakSet[ClientEvents[Any]] = weakref.WeakSet()
-        self._closed = False
+        self.closed = False
 
     def check(self) -> None:
         """Raise `Closed` once it is."""
-        if self._closed:
+        if self.closed:
             raise Closed
 
     def close(self) -> None:
         """End all streams."""
-        self._closed = True
+        self.closed = True
         for events in list(self.streams):
             events.close()
