@@ -149,7 +149,9 @@ class SQLite:
         return known(error, self.path)
 
 
-SHM_SIZE = 4874  # SQLITE_IOERR_SHMSIZE (https://www.sqlite.org/rescode.html), which not every driver names
+# What SQLite says besides SQLITE_FULL when there is no room: for the log's index (SQLITE_IOERR_SHMSIZE), and in the search index,
+# where it gets lost what was wrong. A broken disk says more than SQLITE_IOERR, where the driver tells.
+NO_ROOM = (4874, sqlite3.SQLITE_IOERR) if hasattr(sqlite3, "SQLITE_IOERR_SHMSIZE") else ()
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
 INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
@@ -329,8 +331,7 @@ def known(error: BaseException, path: Path) -> BaseException:
     code = _primary_code(error)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Busy()
-    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) == SHM_SIZE:
-        # The second is what it says when there is no room for the log's index.
+    if code == sqlite3.SQLITE_FULL or getattr(error, "sqlite_errorcode", 0) in NO_ROOM:
         return DiskFull()
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
         return NotADatabase(reason=f"{path} is damaged or no SQLite database")

@@ -121,6 +121,7 @@ MUTANTS = [
     # The database
     _("BEGIN IMMEDIATE made deferred", "dialect", 'dbapi_connection.execute("BEGIN IMMEDIATE")', 'dbapi_connection.execute("BEGIN")',
       DATABASE + " " + CONVERSATIONS),
+    _("no room in the search index is a broken disk", "dialect", "(4874, sqlite3.SQLITE_IOERR) if", "(4874,) if", DATABASE),
     _("lost transactions count as committed", "dialect", "if not dbapi_connection.in_transaction:", "if False:", DATABASE),
     _("swallowed statement errors commit", "writer", "if transaction.failed is not None:\n                raise", "if False:\n                raise", DATABASE),
     _("readers may write", "dialect", '"PRAGMA query_only=ON"', '"PRAGMA query_only=OFF"', DATABASE),

@@ -128,6 +128,9 @@ def test_a_lost_transaction_is_never_reported_as_committed(opened: Database) -> 
         opened.read(lambda transaction: transaction.row(COUNT))
 
 
+TELLS_MORE = pytest.mark.skipif(not hasattr(sqlite3, "SQLITE_IOERR_READ"), reason="this driver says of all only that much")
+
+
 def _sqlite_error(code: int) -> sqlite3.OperationalError:
     error = sqlite3.OperationalError("injected")
     error.sqlite_errorcode = code
@@ -138,6 +141,7 @@ def _sqlite_error(code: int) -> sqlite3.OperationalError:
     ("code", "expected"),
     [
         (codes.SQLITE_FULL, errors.DiskFull),
+        pytest.param(codes.SQLITE_IOERR, errors.DiskFull, marks=TELLS_MORE),
         (codes.SQLITE_BUSY, errors.Busy),
         (codes.SQLITE_BUSY_SNAPSHOT, errors.Busy),
         (codes.SQLITE_IOERR_FSYNC, errors.StorageFailed),
