@@ -149,8 +149,8 @@ class SQLite:
         return known(error, self.path)
 
 
-# What SQLite says besides SQLITE_FULL when there is no room: for the log's index (SQLITE_IOERR_SHMSIZE), and in the search index,
-# where it gets lost what was wrong. A broken disk says more than SQLITE_IOERR, where the driver tells.
+# What SQLite says besides SQLITE_FULL when there is no room: for the log's index (SQLITE_IOERR_SHMSIZE), and in the search
+# index, where it gets lost what was wrong. A broken disk says more than SQLITE_IOERR, where the driver tells.
 NO_ROOM = (4874, sqlite3.SQLITE_IOERR) if hasattr(sqlite3, "SQLITE_IOERR_SHMSIZE") else ()
 CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 EMPTY_LOG = "PRAGMA wal_checkpoint(TRUNCATE)"
