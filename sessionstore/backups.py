@@ -157,6 +157,8 @@ def _publish(made: Path, target: Path) -> None:
         if error.errno == errno.EEXIST or target.exists():
             raise
         made.rename(target)
+    # A database with two names is refused.
+    made.unlink(missing_ok=True)
     files.sync_folder(target.parent)
 
 
