@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -214,6 +215,9 @@ def test_the_clock_is_read_after_the_lock_is_held(plain: Store, clock: Clock) ->
     holder.start()
     inside.wait(10)
     rival.start()
+    # He has asked, and waits.
+    while not len(plain.database._groups._lanes):
+        time.sleep(0.001)
     clock.advance(5000)
     go.set()
     holder.join(10)
