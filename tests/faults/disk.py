@@ -1,6 +1,7 @@
 """Disks that are full, and disks that break: at the n-th write and at the n-th sync, under every mutation."""
 
 import asyncio
+import itertools
 import json
 import os
 import random
@@ -84,12 +85,12 @@ def _struck(folder: Path, injection: str, seconds: float, how: str) -> Any:
 def _dying(times: int, choice: random.Random) -> Row:
     """A sync fails at COMMIT, and the process dies before anything is closed: who comes next finds what is in the log then."""
     kept, wrong = 0, list[str]()
-    for _ in range(times):
+    # Where the sync fails all has been written; where a write fails, only what came before it.
+    calls = itertools.cycle((("fdatasync", 20), ("pwrite64", 300)))
+    for (call, last), _ in zip(calls, range(times), strict=False):
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            # Where the sync fails all has been written; where a write fails, only what came before it.
-            call, first, last = choice.choice((("fdatasync", 1, 20), ("pwrite64", 1, 300)))
-            if _struck(folder, f"{call}:error=EIO:when={choice.randrange(first, last)}", 0, "dies"):
+            if _struck(folder, f"{call}:error=EIO:when={choice.randrange(1, last)}+{last}", 0, "dies"):
                 wrong.append("no outcome was unknown")
                 continue
             name, before = (folder / "before").read_text().rsplit(" ", 1)
