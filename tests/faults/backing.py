@@ -18,6 +18,7 @@ WRITERS = 16
 FILLED = 20
 TOKEN = "the-token-of-the-turn-that-goes-on"
 PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 0.01
 
 
 class Writers:
@@ -49,6 +50,8 @@ class Writers:
             with self._writing:
                 self._ledger.acknowledge(id, message_id)
             self.counts[number] += 1
+            # So that the file stays about as large as it is.
+            time.sleep(PAUSE_SECONDS)
 
     def wait(self) -> None:
         """Until each has written something."""
