@@ -49,11 +49,13 @@ def main() -> int:
 def _rows(name: str, *, long: bool, seed: str) -> list[Row]:
     """What a kind of fault has done. One that cannot even be run is a row that says so."""
     try:
-        return importlib.import_module(f"tests.faults.{name}").run(long=long, seed=seed)  # type: ignore[no-any-return]
+        rows: list[Row] = importlib.import_module(f"tests.faults.{name}").run(long=long, seed=seed)
     except Exception:
-        return [Row(name, 0, 0, 0, [traceback.format_exc()])]
-    finally:
-        served.end_all()
+        rows = [Row(name, 0, 0, 0, [traceback.format_exc()])]
+    logged = served.end_all()
+    if not all(row.passed for row in rows):
+        print("The servers had logged:", logged[-20_000:], sep="\n", flush=True)
+    return rows
 
 
 if __name__ == "__main__":

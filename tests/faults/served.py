@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 SERVE = ("-m", "sessionstore.cli", "serve")
+_logs: list[IO[bytes]] = []
 _running: list["subprocess.Popen[str]"] = []
 
 
@@ -18,13 +20,20 @@ def start(*command: Any, **options: Any) -> "subprocess.Popen[str]":
     return _running[-1]
 
 
-def end_all() -> None:
-    """Whatever went wrong: nothing goes on running."""
+def end_all() -> str:
+    """Whatever went wrong: nothing goes on running. Answers what the servers had logged."""
     for process in _running:
         if process.poll() is None:
             process.kill()
             process.communicate()
     _running.clear()
+    logged = []
+    for file in _logs:
+        file.seek(0)
+        logged.append(file.read().decode(errors="replace"))
+        file.close()
+    _logs.clear()
+    return "".join(logged)
 
 
 class Served:
@@ -39,7 +48,8 @@ class Served:
     def start(self) -> None:
         """Start it, at the port that it had before."""
         command = [*self._prefix, sys.executable, *self._program, "--database", self._url, "--port", self._port]
-        self.process = start(*command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=self._environment)
+        _logs.append(tempfile.TemporaryFile())
+        self.process = start(*command, stdout=subprocess.PIPE, stderr=_logs[-1], env=self._environment)
         assert self.process.stdout is not None
         listening = self.process.stdout.readline()
         if not listening:
