@@ -48,7 +48,7 @@ class Served:
     def start(self) -> None:
         """Start it, at the port that it had before."""
         command = [*self._prefix, sys.executable, *self._program, "--database", self._url, "--port", self._port]
-        _logs.append(tempfile.TemporaryFile())
+        _logs.append(tempfile.TemporaryFile())  # noqa: SIM115  # read when all is over
         self.process = start(*command, stdout=subprocess.PIPE, stderr=_logs[-1], env=self._environment)
         assert self.process.stdout is not None
         listening = self.process.stdout.readline()
