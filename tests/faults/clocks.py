@@ -23,6 +23,7 @@ from tests.faults.served import Served, start
 from tests.faults.table import Row
 
 LIBRARY = next(iter(sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))), None)
+FAKED = ("-m", "tests.faults.faked", "serve")
 HOURS = (-3, 3, -3, 3, 0)
 SHORT, LONG = 6, 60
 TTL_MS = 1_500
@@ -149,7 +150,7 @@ def _fences(path: Path) -> list[str]:
 def steps(path: Path, ledger: Ledger, times: int, choice: random.Random) -> float:
     """The clock jumps between acquire, renew and save. The holder goes on, or a rival takes over and the holder is told."""
     clock = Clock(path.parent, "clock")
-    server = Served(f"sqlite:///{path}", **clock.environment)
+    server = Served(f"sqlite:///{path}", program=FAKED, **clock.environment)
     longest = 0.0
     with httpx2.Client(base_url=server.address, timeout=30) as client:
         client.post("/v1/conversations", json={"id": "c"})
@@ -183,7 +184,7 @@ def steps(path: Path, ledger: Ledger, times: int, choice: random.Random) -> floa
 def differing(path: Path, ledger: Ledger, times: int, choice: random.Random) -> float:
     """Two servers on one file, whose clocks are hours apart: whoever was told last that he holds the lease holds it."""
     clocks = [Clock(path.parent, f"clock{number}") for number in range(2)]
-    servers = [Served(f"sqlite:///{path}", **clock.environment) for clock in clocks]
+    servers = [Served(f"sqlite:///{path}", program=FAKED, **clock.environment) for clock in clocks]
     clients = [httpx2.Client(base_url=server.address, timeout=30) for server in servers]
     clients[0].post("/v1/conversations", json={"id": "c"})
     holders = [Holder(f"holder{number}", client, "c", ledger) for number, client in enumerate(clients)]
