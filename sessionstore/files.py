@@ -14,9 +14,8 @@ from sessionstore.errors import DatabaseUnusable
 # fmt: off
 NETWORK = frozenset((
     "9p", "acfs", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.ceph", "fuse.davfs2", "fuse.gcsfuse",
-    "fuse.glusterfs",
-    "fuse.goofys", "fuse.mfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
-    "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb2", "smb3", "smbfs",
+    "fuse.glusterfs", "fuse.goofys", "fuse.mfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs", "gfs2", "glusterfs", "gpfs",
+    "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb2", "smb3", "smbfs",
 ))
 # fmt: on
 MOUNTS = Path("/proc/self/mountinfo")

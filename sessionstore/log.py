@@ -27,7 +27,10 @@ class Log:
             self._tried_at, self._alarm_at = 0, LOG_ALARM_BYTES
         elif self._bytes > self._alarm_at:
             self._alarm_at = 2 * self._bytes
-            log.warning("the write-ahead log has %d bytes: somebody has been reading for long, and holds it", self._bytes)
+            log.warning(
+                "the write-ahead log has %d bytes: somebody has been reading for long and holds it, or there is no room",
+                self._bytes,
+            )
 
     @property
     def is_due(self) -> bool:

@@ -76,7 +76,7 @@ class Upkeep(Live):
         return back_up(self.database.path, Path(folder), self.clock(), keep)
 
     def check(self) -> Checked:
-        """Look for whatever is not as it always is: the engine's own check, and every invariant of the tables, in a snapshot.
+        """Look for whatever is not as it always is: by the engine's own check, and then by every invariant, in one snapshot.
 
         Reads the whole file, and nobody waits for it. The queries are in `sessionstore.invariants`. Sees all owners.
         """
