@@ -3,7 +3,7 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from sessionstore.dialect import migration
+from sessionstore.engines import migration
 from sessionstore.schema import metadata
 from sessionstore.settings import Settings
 

@@ -79,8 +79,7 @@ class AsyncStore:
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self._closed = store, False
         self._submitting, self._preparing = (
-            Store(store.database, clock=store.clock, limits=store.limits, carry=carry)
-            for carry in (self._submit, lambda *call: call)
+            Store(store.database, limits=store.limits, carry=carry) for carry in (self._submit, lambda *call: call)
         )
         self._patience: dict[asyncio.AbstractEventLoop, Patience] = {}
         self._channels: Channels = {}

@@ -1,12 +1,13 @@
 """Whether all that is always true of the tables is true, and what can be put right where it is not."""
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
-from sessionstore import bulk, fulltext, statements
+from sessionstore import bulk, statements
 from sessionstore.database import Database
-from sessionstore.invariants import INVARIANTS, LEFTOVERS, Invariant
+from sessionstore.invariants import LEFTOVERS, Invariant
 from sessionstore.items import Lane
 from sessionstore.life import Life, Row
 from sessionstore.limits import Limits
@@ -15,27 +16,19 @@ from sessionstore.transaction import Transaction
 
 MOST_FAULTS = 1_000
 """Of one kind; there may be more."""
-_QUERIES = {
-    invariant.name: text(f"SELECT * FROM ({invariant.sql}) faults LIMIT {MOST_FAULTS}")
-    for invariant in (*INVARIANTS, LEFTOVERS)
-}
-_AMONG = {
-    invariant.name: text(f"SELECT 1 FROM (SELECT NULL AS pk, NULL AS found UNION ALL {invariant.sql}) faults WHERE pk = :pk")
-    for invariant in INVARIANTS
-}
 _NAMED = text("SELECT id FROM conversations WHERE pk = :pk")
 
 
 class Checking:
     """Looks at everything, in one snapshot; repairs one conversation at a time, each in a transaction of its own."""
 
-    def __init__(self, database: Database, owner: str, clock: Callable[[], int], limits: Limits) -> None:
-        self._database, self._owner, self._clock, self._limits = database, owner, clock, limits
+    def __init__(self, database: Database, owner: str, limits: Limits) -> None:
+        self._database, self._owner, self._limits = database, owner, limits
 
     def check(self) -> Checked:
         """What is wrong."""
         engine = self._database.integrity_faults()
-        faults, leftovers = self._database.read(lambda transaction: (list(_faults(transaction)), _leftovers(transaction)))
+        faults, leftovers = self._database.read(lambda transaction: (list(self._faults(transaction)), _leftovers(transaction)))
         return Checked(engine=engine, faults=faults, leftovers=leftovers)
 
     def repair(self, checked: Checked) -> Iterator[Fault]:
@@ -45,18 +38,25 @@ class Checking:
                 yield fault
         unfound = [fault for fault in checked.faults if fault.invariant == "search"]
         if unfound:
-            self._make_index_anew()
+            self._database.make_search_anew()
             yield from unfound
 
+    def _faults(self, transaction: Transaction) -> Iterator[Fault]:
+        for invariant in self._database.invariants:
+            for pk, found in transaction.rows(_query(invariant)):
+                yield Fault(invariant=invariant.name, incarnation=pk, conversation_id=_name(transaction, pk), found=found)
+
     def _repaired(self, fault: Fault) -> bool:
+        broken = next(one for one in self._database.invariants if one.name == fault.invariant)
+
         def change(transaction: Transaction) -> bool:
             row = transaction.row(statements.LIFE_BY_PK, pk=fault.incarnation)
             # Somebody may have put it right, or deleted it, meanwhile.
-            if transaction.row(_AMONG[fault.invariant], pk=fault.incarnation) is None:
+            if transaction.row(_among(broken), pk=fault.incarnation) is None:
                 return False
             if row is None:
                 return self._buried(transaction, fault)
-            life = Life(transaction, Row(*row), self._clock(), self._limits, self._owner, holds=False)
+            life = Life(transaction, Row(*row), transaction.now(), self._limits, self._owner, holds=False)
             REPAIRS[fault.invariant](life)
             life.raise_version()
             life.write_back()
@@ -68,19 +68,21 @@ class Checking:
         """What was deleted has no version to raise: its turns are over, and its place in the order of changes is its own."""
         pk = fault.incarnation or 0
         if fault.invariant == "turns":
-            return bool(_close_turns(transaction, pk, self._clock()))
+            return bool(_close_turns(transaction, pk, transaction.now()))
         return fault.invariant == "changes" and bool(transaction.run(bulk.CHANGE_ANEW, at=pk))
 
-    def _make_index_anew(self) -> None:
-        self._database.write(lambda transaction: transaction.use(fulltext.forget_all), Lane.ALONE)
-        while self._database.write(lambda transaction: transaction.use(fulltext.catch_up), Lane.ALONE):
-            pass
+
+@cache
+def _query(invariant: Invariant) -> TextClause:
+    """Where it is broken."""
+    return text(f"SELECT * FROM ({invariant.sql}) faults LIMIT {MOST_FAULTS}")
 
 
-def _faults(transaction: Transaction) -> Iterator[Fault]:
-    for invariant in INVARIANTS:
-        for pk, found in transaction.rows(_QUERIES[invariant.name]):
-            yield Fault(invariant=invariant.name, incarnation=pk, conversation_id=_name(transaction, pk), found=found)
+@cache
+def _among(invariant: Invariant) -> TextClause:
+    """Whether it is broken in one conversation."""
+    named = f"SELECT CAST(NULL AS INTEGER) AS pk, CAST(NULL AS TEXT) AS found UNION ALL {invariant.sql}"
+    return text(f"SELECT 1 FROM ({named}) faults WHERE pk = :pk")
 
 
 def _name(transaction: Transaction, pk: int | None) -> str | None:
@@ -89,7 +91,7 @@ def _name(transaction: Transaction, pk: int | None) -> str | None:
 
 
 def _leftovers(transaction: Transaction) -> int:
-    return len(transaction.rows(_QUERIES[LEFTOVERS.name]))
+    return len(transaction.rows(_query(LEFTOVERS)))
 
 
 # What is put right ------------------------------------------------------------------------------------------------------
@@ -152,8 +154,3 @@ REPAIRS: Mapping[str, Callable[[Life], None]] = {
 def can_repair(fault: Fault) -> bool:
     """Whether there is a way to put it right."""
     return fault.invariant == "search" or (fault.invariant in REPAIRS and fault.incarnation is not None)
-
-
-def invariants() -> tuple[Invariant, ...]:
-    """All of them, with what is left of what was deleted."""
-    return (*INVARIANTS, LEFTOVERS)

@@ -29,7 +29,7 @@ from sessionstore.limits import Limits
 from sessionstore.model import Answer, Created, IfMatch
 from sessionstore.repeats import Repeat
 from sessionstore.stored import Stored
-from sessionstore.transaction import Transaction
+from sessionstore.transaction import Each, Transaction
 from sessionstore.unguarded import UnguardedConversation
 
 T = TypeVar("T")
@@ -61,10 +61,10 @@ Carry = Callable[[Callable[[Transaction], Any], Lane, Keys, int, Fold | None], A
 
 
 class Door:
-    """Changes to the conversations of one owner. The clock answers milliseconds UTC, and is read under the write lock."""
+    """Changes to the conversations of one owner. The clock is read when the conversation is locked."""
 
-    def __init__(self, carry: Carry, owner: str, clock: Callable[[], int], limits: Limits) -> None:
-        self._carry, self.owner, self._clock, self._limits = carry, owner, clock, limits
+    def __init__(self, carry: Carry, owner: str, limits: Limits) -> None:
+        self._carry, self.owner, self._limits = carry, owner, limits
 
     def guarded(self, call: Call, change: Callable[[GuardedConversation], T], repeat: Repeat[T] | None = None) -> Answer[T]:
         """Run a change for which nobody else may be generating."""
@@ -75,12 +75,10 @@ class Door:
         return self._pass(call, self._item(call, UnguardedConversation, change, repeat))
 
     def guarded_each(self, passages: Sequence[Passage[T]]) -> list[Answer[T] | SessionStoreError]:
-        """Run many guarded changes in one transaction, each judged and kept or refused by itself, in their order."""
-        items = [self._item(call, GuardedConversation, change, repeat) for call, change, repeat in passages]
-        keys, size = [call.id for call, _, _ in passages], sum(call.size for call, _, _ in passages)
-        return self._carry(  # type: ignore[no-any-return]
-            lambda transaction: [transaction.attempt(item) for item in items], Lane.GROUPED, keys, size, None
-        )
+        """Run many guarded changes, each judged and kept or refused by itself, in their order."""
+        parts = Each([(call.id, self._item(call, GuardedConversation, change, repeat)) for call, change, repeat in passages])
+        size = sum(call.size for call, _, _ in passages)
+        return self._carry(parts, Lane.GROUPED, parts.keys, size, None)  # type: ignore[no-any-return]
 
     def create(self, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
         """Create a conversation with its first messages; the same call again is answered with what it made."""
@@ -96,7 +94,7 @@ class Door:
         """What is run in the transaction: judge the call, and only then make the change."""
 
         def item(transaction: Transaction) -> Answer[T]:
-            row, now = self._enter(transaction, call), self._clock()
+            row, now = self._enter(transaction, call), transaction.now()
             holds = _same(row.lease_token, call.token_hash)
             before = lease_of(row) if holds else None
             try:
@@ -128,7 +126,7 @@ class Door:
         return row
 
     def _create(self, transaction: Transaction, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
-        now = self._clock()
+        now = transaction.now()
         try:
             life = give_birth(transaction, birth, self.owner, now, self._limits)
         except ConversationExists as exists:

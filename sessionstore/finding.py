@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from sessionstore import bulk, feed, fulltext, queries
+from sessionstore import bulk, feed, queries
 from sessionstore.errors import InvalidInput
 from sessionstore.model import (
     Conversation,
@@ -60,7 +60,7 @@ class Finding(Reads):
         asked["before"] = END if before is None else self.limits.required_number(before, "$.before")
 
         def look(transaction: Transaction) -> ConversationPage:
-            now = self.clock()
+            now = transaction.now()
             timed = asked if generating is None else {**asked, "now": now}
             change = transaction.row(queries.NEWEST_CHANGE)[0]
             rows = transaction.rows(statement, owner=self.owner, count=count + 1, **timed)
@@ -103,14 +103,17 @@ class Finding(Reads):
         self.limits.number(since, "$.since")
         count = self.limits.page_size(limit)
         return self.database.read(
-            lambda transaction: feed.list_changes(transaction, self.owner, self.clock(), since, next, count)
+            lambda transaction: feed.list_changes(transaction, self.owner, transaction.now(), since, next, count)
         )
 
     def leases(self) -> list[Conversation]:
         """Every conversation with a lease, live or expired, the oldest turn first."""
-        rows = self.database.read(lambda transaction: transaction.rows(queries.LEASES, owner=self.owner))
-        now = self.clock()
-        return [conversation_of(row, now) for row in rows]
+
+        def look(transaction: Transaction) -> list[Conversation]:
+            now = transaction.now()
+            return [conversation_of(row, now) for row in transaction.rows(queries.LEASES, owner=self.owner)]
+
+        return self.database.read(look)
 
     def _lives(self, ids: Sequence[str] | None = None) -> list[int]:
         """The incarnations of those conversations, or of all, the oldest first."""
@@ -175,7 +178,7 @@ class Finding(Reads):
 
         def look(transaction: Transaction) -> Page[Found]:
             pk = None if conversation_id is None else self._living(transaction, conversation_id)
-            hits = transaction.use(lambda found: fulltext.search(found, words, self.owner, pk, first, count + 1))
+            hits = self.database.search(transaction, words, self.owner, pk, first, count + 1)
             shown = [found_of(hit, transaction.row(queries.FOUND, message_pk=hit.message_pk)) for hit in hits[:count]]
             return Page(items=shown, next=hits[count - 1].message_pk if len(hits) > count else None)
 

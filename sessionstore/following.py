@@ -104,9 +104,9 @@ class FollowedList:
 
     def look(self, reads: Reads, seen: ListSeen) -> tuple[ListChanges, ListSeen] | None:
         """See `Followed`."""
-        now = reads.clock()
 
         def look(transaction: Transaction) -> tuple[ListChanges, ListSeen]:
+            now = transaction.now()
             found = feed.list_changes(transaction, reads.owner, now, seen.since, seen.next, CHANGES_PER_EVENT)
             expired = feed.expired(transaction, reads.owner, now)
             # Who begins with the whole list sees there who has let his lease run out.

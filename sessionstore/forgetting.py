@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from sessionstore import bulk, burial, fulltext, orders, queries
+from sessionstore import bulk, burial, orders, queries
 from sessionstore.contexts import CALLED_WITHIN, Walk
 from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
@@ -75,7 +75,7 @@ class Forgetting:
             yield from self._bury(family)
         for named in self._long_or_old(retention):
             yield from self._shorten(*named, retention)
-        self.catch_up()
+        self._database.catch_search_up()
         yield from self._forget_tombstones(retention)
 
     @property
@@ -87,19 +87,6 @@ class Forgetting:
         """Erase what those have left behind who died while they erased, or while they imported."""
         for _ in self._erase(self._abandoned()):
             pass
-
-    def catch_up(self) -> None:
-        """Let the search index forget what was removed, and learn what was added."""
-        while self._database.write(partial(Transaction.use, action=fulltext.catch_up), Lane.ALONE):
-            pass
-
-    def merge(self) -> None:
-        """Rewrite the search index without the words that were removed from it."""
-        more, begin = True, True
-        while more:
-            piece = partial(fulltext.merge, begin=begin)
-            more = self._database.write(partial(Transaction.use, action=piece), Lane.ALONE)
-            begin = False
 
     # Conversations -------------------------------------------------------------------------------------------------------
 

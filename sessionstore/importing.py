@@ -5,7 +5,7 @@ the last one. Who dies in between leaves messages that nobody sees, and that `pr
 """
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import msgspec
@@ -13,7 +13,6 @@ import msgspec
 from sessionstore import bulk, forgetting, jsontext
 from sessionstore.creation import check_vacant, living
 from sessionstore.database import Database
-from sessionstore.dialect import CONTRADICTIONS
 from sessionstore.drafts import new_id
 from sessionstore.errors import ConversationDeleted, ConversationExists, InvalidInput
 from sessionstore.items import Lane
@@ -29,10 +28,8 @@ PIECE_CHARACTERS = 1024 * 1024
 class Importing:
     """One run over a file: every line is taken in its turn, and what is imported is told after each piece."""
 
-    def __init__(
-        self, database: Database, owner: str, clock: Callable[[], int], limits: Limits, *, skip_existing: bool
-    ) -> None:
-        self._database, self._owner, self._clock, self._limits = database, owner, clock, limits
+    def __init__(self, database: Database, owner: str, limits: Limits, *, skip_existing: bool) -> None:
+        self._database, self._owner, self._limits = database, owner, limits
         self._skip_existing = skip_existing
         self._arrival: Arrival | None = None
         self._begun = self._ended = self._leaving_out = False
@@ -142,7 +139,7 @@ class Importing:
 
         try:
             pk, turns = self._database.write(change, Lane.ALONE, (arrival.line.id,))
-        except CONTRADICTIONS as error:
+        except self._database.contradictions as error:
             raise InvalidInput(reason=f"Conversation {arrival.line.id} contradicts itself: {error}") from None
         arrival.written(pk, turns)
 
@@ -150,8 +147,8 @@ class Importing:
         """The row under which the conversation arrives, and word to `prune` that it still does."""
         living(transaction, self._owner, arrival.line.id)
         if arrival.pk is None:
-            return int(transaction.row(bulk.INSERT_HIDDEN, owner=self._owner, id=new_id(), now=self._clock())[0])
-        if not transaction.run(bulk.TOUCH_HIDDEN, at=arrival.pk, now=self._clock()):
+            return int(transaction.row(bulk.INSERT_HIDDEN, owner=self._owner, id=new_id(), now=transaction.now())[0])
+        if not transaction.run(bulk.TOUCH_HIDDEN, at=arrival.pk, now=transaction.now()):
             raise InvalidInput(reason="The import stood still for so long that it was taken for dead: begin it again")
         return arrival.pk
 

@@ -22,9 +22,9 @@ class Live(Turns):
     final: tuple[type[SessionStoreError], ...] = (Closed, StorageFailed, SchemaChanged)
     """What ends every turn of this store: it answers no more."""
 
-    def __init__(self, database: Database, door: Door, clock: Callable[[], int], limits: Limits) -> None:
-        super().__init__(database, door, clock, limits)
-        self.watch, self.turns = Watch(database, clock), Ongoing()
+    def __init__(self, database: Database, door: Door, limits: Limits) -> None:
+        super().__init__(database, door, limits)
+        self.watch, self.turns = Watch(database), Ongoing()
 
     def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> Events[Changes]:
         """Follow a conversation: its state as it is now, then each change when it comes, until it is deleted.

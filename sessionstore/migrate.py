@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import inspect, text
 
-from sessionstore import fulltext
 from sessionstore.database import Database
-from sessionstore.dialect import migration, path_of
+from sessionstore.engines import exists, migration, open_database
 from sessionstore.errors import DatabaseUnusable, NotADatabase, SchemaAhead, SchemaBehind
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def current(database: Database) -> str | None:
             return None
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalars().all()
     if len(found) > 1:
-        raise DatabaseUnusable(reason=f"{database.path} has no one schema version, but {', '.join(found)}")
+        raise DatabaseUnusable(reason=f"{database.name} has no one schema version, but {', '.join(found)}")
     return found[0] if found else None
 
 
@@ -57,11 +56,11 @@ def verify(database: Database) -> None:
     if revision == HEAD:
         return
     if revision is None and _is_foreign(database):
-        raise NotADatabase(reason=f"{database.path} is another program's database")
+        raise NotADatabase(reason=f"{database.name} is another program's database")
     known = {script.revision for script in scripts().walk_revisions()}
     if revision is None or revision in known:
-        raise SchemaBehind(reason=f"the schema of {database.path} is at {revision or 'nothing'}, not at {HEAD}")
-    raise SchemaAhead(reason=f"the schema of {database.path} is at {revision}, which this version does not know")
+        raise SchemaBehind(reason=f"the schema of {database.name} is at {revision or 'nothing'}, not at {HEAD}")
+    raise SchemaAhead(reason=f"the schema of {database.name} is at {revision}, which this version does not know")
 
 
 def _is_foreign(database: Database) -> bool:
@@ -86,10 +85,9 @@ def upgrade(url: str, revision: str = "head", *, busy_timeout_ms: int = 60_000) 
 
 def _index(url: str, busy_timeout_ms: int) -> None:
     """Let the search index learn what is there already, in pieces that let others write."""
-    database = Database(url, busy_timeout_ms=busy_timeout_ms)
+    database = open_database(url, busy_timeout_ms=busy_timeout_ms)
     try:
-        while database.write(lambda transaction: transaction.use(fulltext.catch_up)):
-            pass
+        database.catch_search_up()
     finally:
         database.close()
 
@@ -101,9 +99,9 @@ def downgrade(url: str, revision: str, *, busy_timeout_ms: int = 60_000) -> None
 
 def _is_current(url: str, busy_timeout_ms: int) -> bool:
     # Looked up before the lock is taken, so that starts do not queue, and before anything is written.
-    if not path_of(url).exists():
+    if not exists(url):
         return False
-    database = Database(url, busy_timeout_ms=busy_timeout_ms)
+    database = open_database(url, busy_timeout_ms=busy_timeout_ms)
     try:
         verify(database)
     except SchemaBehind:

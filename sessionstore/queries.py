@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, literal_column, not_, or_, select, tuple_
 
+from sessionstore.dialect import json_has, json_number
 from sessionstore.limits import USED
 from sessionstore.model import CLOCK_TOLERANCE_MS, ListOrder, UsageBy
 from sessionstore.schema import CHANGED as CHANGED_ROW
 from sessionstore.schema import EVERYBODY, LIVING, SUMMARY, conversations, generations, messages, pruned
-from sessionstore.sqljson import json_has, json_number
 from sessionstore.statements import MESSAGE_COLUMNS, alive, is_queued, message_rows, within
 
 c, m, g = conversations.c, messages.c, generations.c

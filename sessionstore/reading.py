@@ -4,8 +4,8 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-from sessionstore.fulltext import MARKS, Hit
 from sessionstore.limits import USED
+from sessionstore.matching import MARKS, Hit
 from sessionstore.model import (
     Conversation,
     ForkedFrom,

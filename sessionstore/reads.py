@@ -3,7 +3,6 @@
 None grows with the living rows that it does not show; deleted messages within a page's range are stepped over.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from sessionstore import feed, migrate, queries, statements
@@ -34,9 +33,8 @@ from sessionstore.transcript import END, Stretch, context_of, context_page, tran
 class Reads:
     """The reading half of a store, for the conversations of one owner."""
 
-    def __init__(self, database: Database, owner: str, clock: Callable[[], int], limits: Limits) -> None:
-        self.database, self.limits = database, limits
-        self.owner, self.clock = owner, clock
+    def __init__(self, database: Database, owner: str, limits: Limits) -> None:
+        self.database, self.owner, self.limits = database, owner, limits
 
     def get(self, id: str, *, incarnation: int | None = None) -> Conversation:
         """The conversation. Raises `ConversationNotFound`, `ConversationDeleted`."""
@@ -173,15 +171,14 @@ class Reads:
     def check_ready(self) -> Engine:
         """What the store runs on. Raises what keeps it from working: a child of `Unavailable` or `DatabaseUnusable`."""
         migrate.verify(self.database)
-        self.database.check_files()
-        self.database.check_writable()
+        self.database.check_usable()
         return self.database.engine()
 
     def _view(self, transaction: Transaction, id: str, incarnation: int | None) -> Conversation:
         row = transaction.row(queries.VIEW_OF_ID, owner=self.owner, id=id)
         if row is None:
             raise missing(transaction, self.owner, id)
-        view = conversation_of(row, self.clock())
+        view = conversation_of(row, transaction.now())
         _check_life(id, view.incarnation, incarnation)
         return view
 

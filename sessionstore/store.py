@@ -13,7 +13,6 @@ All mutations take these, none is required:
 Every mutation raises `ConversationNotFound`, `ConversationDeleted`, `InvalidInput` and the children of `Unavailable`.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -21,12 +20,12 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from sessionstore import backups, forking, migrate, orders, repeats
+from sessionstore import forking, migrate, orders, repeats
 from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
-from sessionstore.dialect import Synchronous
 from sessionstore.door import Carry, Door
 from sessionstore.drafts import Draft, Save, prepare_all, prepare_summary, size_of
+from sessionstore.engines import Synchronous, open_database
 from sessionstore.errors import SessionStoreError
 from sessionstore.items import Lane
 from sessionstore.limits import Limits
@@ -43,6 +42,8 @@ from sessionstore.model import (
     Truncated,
     Undone,
 )
+from sessionstore.sqlite import backups
+from sessionstore.transaction import system_clock
 from sessionstore.undoing import run, undo
 from sessionstore.upkeep import Upkeep
 
@@ -55,11 +56,6 @@ UNGUARDED = (
 """The closed list: everything that may happen to a conversation while somebody else is generating it."""
 
 
-def system_clock() -> int:
-    """Milliseconds UTC."""
-    return time.time_ns() // 1_000_000
-
-
 def restore(backup: Path | str, url: str, *, clock: Callable[[], int] = system_clock) -> Restored:
     """Make a backup the database of a URL, where none is: never over one, live or not. Brings it to the newest schema.
 
@@ -67,7 +63,7 @@ def restore(backup: Path | str, url: str, *, clock: Callable[[], int] = system_c
     nobody who has seen what came after it takes the one for the other. `faults` says which invariants are broken in it: then
     `repair` it. Raises `BackupUnusable` and `DatabaseUnusable`.
     """
-    return backups.restore(Path(backup), url, clock())
+    return backups.restore(Path(backup), url, clock(), migrate.upgrade)
 
 
 class Store(Upkeep):
@@ -77,11 +73,10 @@ class Store(Upkeep):
         self,
         database: Database,
         *,
-        clock: Callable[[], int] = system_clock,
         limits: Limits = DEFAULT_LIMITS,
         carry: Carry | None = None,
     ) -> None:
-        super().__init__(database, Door(carry or database.write, "", clock, limits), clock, limits)
+        super().__init__(database, Door(carry or database.write, "", limits), limits)
 
     @classmethod
     def open(
@@ -92,7 +87,7 @@ class Store(Upkeep):
         synchronous: Synchronous = "full",
         busy_timeout_ms: int = 5_000,
         max_waiting: int = 1_024,
-        clock: Callable[[], int] = system_clock,
+        clock: Callable[[], int] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Self:
         """Open the database of a URL like `sqlite:///conversations.db`.
@@ -103,14 +98,16 @@ class Store(Upkeep):
         """
         if migrate_first:
             migrate.upgrade(url, busy_timeout_ms=busy_timeout_ms)
-        database = Database(url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms, max_waiting=max_waiting)
+        database = open_database(
+            url, synchronous=synchronous, busy_timeout_ms=busy_timeout_ms, max_waiting=max_waiting, clock=clock
+        )
         try:
             migrate.verify(database)
             database.expect(migrate.HEAD)
         except BaseException:
             database.close()
             raise
-        return cls(database, clock=clock, limits=limits)
+        return cls(database, limits=limits)
 
     def close(self) -> None:
         """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`.

@@ -1,10 +1,10 @@
 """What a change gets to run statements with, as long as its transaction is open."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
-from sessionstore import dialect
-from sessionstore.dialect import DRIVER_ERRORS, Statement
+from sessionstore.dialect import Statement
 from sessionstore.errors import Dead, SessionStoreError
 
 T = TypeVar("T")
@@ -12,16 +12,39 @@ Compiled = tuple[str, dict[str, Any]]
 """The text of a statement, and the values of its constants."""
 
 
-class Statements(dict[Statement, Compiled]):
-    """Each statement's text, made when it is first asked for."""
+def system_clock() -> int:
+    """Milliseconds UTC."""
+    return time.time_ns() // 1_000_000
 
-    def __init__(self, compile: Callable[[Statement], Compiled]) -> None:
+
+class Statements(dict[Statement, Compiled]):
+    """Each statement's text, made when it is first asked for; what the clock says, and what the driver raises."""
+
+    def __init__(
+        self, compile: Callable[[Statement], Compiled], clock: Callable[[], int], errors: tuple[type[Exception], ...]
+    ) -> None:
         super().__init__()
-        self._compile = compile
+        self._compile, self.clock, self.errors = compile, clock, errors
 
     def __missing__(self, statement: Statement) -> Compiled:
         found = self[statement] = self._compile(statement)
         return found
+
+
+class Each(Generic[T]):
+    """Changes of several conversations, each kept or refused by itself: in one transaction, or in one for each conversation."""
+
+    def __init__(self, parts: Sequence[tuple[str, Callable[["Transaction"], T]]]) -> None:
+        self.parts = parts
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """Which conversations these are."""
+        return [key for key, _ in self.parts]
+
+    def __call__(self, transaction: "Transaction") -> list[T | SessionStoreError]:
+        """Make them all, one after the other."""
+        return [transaction.attempt(change) for _, change in self.parts]
 
 
 class Transaction:
@@ -60,7 +83,7 @@ class Transaction:
             raise Dead
         try:
             return action(getattr(self._connection, "connection", self._connection))
-        except DRIVER_ERRORS as error:
+        except self._statements.errors as error:
             self.failed = error
             raise
 
@@ -76,9 +99,9 @@ class Transaction:
         self._connection.execute("RELEASE part")
         return result
 
-    def settings(self) -> dict[str, Any]:
-        """The settings of this connection, as they are in force."""
-        return {name: dialect.setting(self._connection, name) for name in dialect.SETTINGS}
+    def now(self) -> int:
+        """Milliseconds UTC. Asked by a change, it is a moment at which the change holds what it has locked."""
+        return self._statements.clock()
 
     def over(self) -> None:
         """Nothing more runs here: whoever kept it has nothing."""
@@ -92,6 +115,6 @@ class Transaction:
         sql, constants = self._statements[statement]
         try:
             return self._connection.execute(sql, {**constants, **parameters} if constants else parameters)
-        except DRIVER_ERRORS as error:
+        except self._statements.errors as error:
             self.failed = error
             raise

@@ -1,6 +1,6 @@
 """Turns: what whoever generates calls, and whoever wants him to stop, or has something for him."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from sessionstore import orders, repeats
@@ -28,8 +28,8 @@ from sessionstore.model import (
 class Turns(Finding):
     """The part of a store that is about leases and inputs. What all calls share is said in `sessionstore.store`."""
 
-    def __init__(self, database: Database, door: Door, clock: Callable[[], int], limits: Limits) -> None:
-        super().__init__(database, door.owner, clock, limits)
+    def __init__(self, database: Database, door: Door, limits: Limits) -> None:
+        super().__init__(database, door.owner, limits)
         self._door = door
 
     def acquire(

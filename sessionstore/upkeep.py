@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sessionstore.backups import back_up
 from sessionstore.checking import Checking
 from sessionstore.exporting import Format, export
 from sessionstore.forgetting import TOMBSTONES_MS, Forgetting, Retention
@@ -58,9 +57,7 @@ class Upkeep(Live):
         """
         forgetting = self._forgetting()
         forgetting.erase_abandoned()
-        forgetting.catch_up()
-        forgetting.merge()
-        return self.database.empty_log() and not forgetting.is_needed
+        return self.database.erase_traces() and not forgetting.is_needed
 
     def backup(self, folder: Path | str, *, keep: int | None = None) -> BackedUp:
         """Write a backup of this moment into a folder, for its owner only, and keep the newest `keep` there.
@@ -72,8 +69,7 @@ class Upkeep(Live):
         nothing.
         """
         self.limits.number(keep, "$.keep", least=1)
-        self.database.check_files()
-        return back_up(self.database.path, Path(folder), self.clock(), keep)
+        return self.database.back_up(Path(folder), keep)
 
     def check(self) -> Checked:
         """Look for whatever is not as it always is: by the engine's own check, and then by every invariant, in one snapshot.
@@ -121,7 +117,7 @@ class Upkeep(Live):
         taken, or, with `skip_existing`, leaves that one out; `InvalidInput` with the line that is wrong. Leases are not
         exported: what was being generated is interrupted. A parent that is not there leaves its children as roots.
         """
-        importing = Importing(self.database, self.owner, self.clock, self.limits, skip_existing=skip_existing)
+        importing = Importing(self.database, self.owner, self.limits, skip_existing=skip_existing)
         done = Imported()
         for piece in importing.run(file):
             done += piece
@@ -130,7 +126,7 @@ class Upkeep(Live):
         return done
 
     def _checking(self) -> Checking:
-        return Checking(self.database, self.owner, self.clock, self.limits)
+        return Checking(self.database, self.owner, self.limits)
 
     def _forgetting(self) -> Forgetting:
-        return Forgetting(self.database, self._door, self.clock(), self.limits)
+        return Forgetting(self.database, self._door, self.database.now(), self.limits)

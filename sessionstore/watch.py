@@ -12,9 +12,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sessionstore import queries
-from sessionstore.database import Database
+from sessionstore.database import Database, Pulse
 from sessionstore.errors import Busy, SessionStoreError
-from sessionstore.pulse import Pulse
 from sessionstore.transaction import Transaction
 
 log = logging.getLogger(__name__)
@@ -52,8 +51,8 @@ Tell = Callable[[News | None], None]
 class Watch:
     """Tells whoever subscribed. Its thread runs as long as anybody does. Thread-safe."""
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
-        self._database, self._clock = database, clock
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._subscribers: dict[Topic, list[Tell]] = {}
         self._changing, self._bell, self._stopping = threading.RLock(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -164,7 +163,7 @@ class Watch:
 
     def _look_at_leases(self, pulse: Pulse, before: set[Any]) -> set[Any]:
         """Tell whose lease has run out since the look before, or no longer has, and answer all that have."""
-        expired = set(pulse.read(partial(_rows, queries.EXPIRED, now=self._clock())))
+        expired = set(pulse.read(_expired))
         for owner, conversation_id, *_ in expired ^ before:
             self._tell(Topic(owner, conversation_id), None)
             self._tell(Topic(owner, None), None)
@@ -173,6 +172,10 @@ class Watch:
     def _tell(self, topic: Topic, news: News | None) -> None:
         for tell in tuple(self._subscribers.get(topic, ())):
             tell(news)
+
+
+def _expired(transaction: Transaction) -> list[Any]:
+    return transaction.rows(queries.EXPIRED, now=transaction.now())
 
 
 def _rows(statement: Any, transaction: Transaction, **parameters: Any) -> list[Any]:

@@ -15,7 +15,8 @@ import pytest
 from sessionstore import AsyncStore, Draft, Store, migrate
 from sessionstore.client import AsyncClient, Client
 from sessionstore.engine import sqlite3
-from sessionstore.invariants import INVARIANTS
+from sessionstore.sqlite.database import SQLiteDatabase
+from sessionstore.sqlite.invariants import INVARIANTS
 from tests import trace
 from tests.live import LiveServer
 
@@ -215,6 +216,12 @@ def plain(url: str, clock: Clock) -> Iterator[Store]:
     """Just a Store, where its face does not matter."""
     with Store.open(url, clock=clock) as opened:
         yield opened
+
+
+def on_file(store: Store) -> SQLiteDatabase:
+    """The database of a store, which is a file."""
+    assert isinstance(store.database, SQLiteDatabase)
+    return store.database
 
 
 class Tables:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 import sessionstore
-from sessionstore import Store, backups, copies, dialect, errors, files, migrate
+from sessionstore import Store, errors, migrate
 from sessionstore.engine import sqlite3
-from tests.conftest import TOKEN, Clock, Tables, faults, reply, texts, user
+from sessionstore.sqlite import backups, connections, copies, files
+from tests.conftest import TOKEN, Clock, Tables, faults, on_file, reply, texts, user
 
 pytestmark = pytest.mark.any_sql
 
@@ -212,12 +213,12 @@ def restored(backup: Path, target: str, clock: Clock) -> Iterator[Store]:
 
 
 def test_what_is_restored_is_what_was_backed_up(restored: Store, path: Path, backup: Path) -> None:
-    assert contents(restored.database.path) == contents(path) == contents(backup)
+    assert contents(on_file(restored).path) == contents(path) == contents(backup)
     assert texts(restored, "garden") == ["basil", "four packets"]
     assert restored.get("child").parent_id == "garden"
     for within in (None, "garden"):
         assert [found.message.id for found in restored.search("packets", conversation_id=within).items] == ["r"]
-    assert [entry.name for entry in restored.database.path.parent.iterdir() if entry.name.startswith(".")] == []
+    assert [entry.name for entry in on_file(restored).path.parent.iterdir() if entry.name.startswith(".")] == []
 
 
 def test_what_was_being_generated_is_interrupted(restored: Store, filled: Store) -> None:
@@ -460,7 +461,7 @@ def test_a_folder_where_there_are_no_links_and_no_locks_will_do(
         raise OSError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(Path, "hardlink_to", refuses)
-    monkeypatch.setattr("sessionstore.backups.fcntl.flock", refuses)
+    monkeypatch.setattr("sessionstore.sqlite.backups.fcntl.flock", refuses)
     made = Path(filled.backup(folder).file)
     assert [entry.name for entry in folder.iterdir()] == [made.name]
     with pytest.raises(errors.DatabaseUnusable):
@@ -494,7 +495,7 @@ def test_a_backup_on_a_read_only_medium_is_restored_and_nothing_is_left_beside_i
 
 def test_a_place_that_is_called_like_an_escape_will_do(backup: Path, tmp_path: Path, clock: Clock) -> None:
     place = tmp_path / "a%20b"
-    sessionstore.restore(backup, dialect.url_of(place / "store.db"), clock=clock)
+    sessionstore.restore(backup, connections.url_of(place / "store.db"), clock=clock)
     assert [entry.name for entry in place.iterdir()] == ["store.db"]
     assert not (tmp_path / "a b").exists()
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 from sessionstore import Store, checking, errors
 from sessionstore.cli import main
 from sessionstore.engine import sqlite3
-from sessionstore.invariants import INVARIANTS
 from sessionstore.model import Checked
-from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, reply, texts, user
+from sessionstore.sqlite.invariants import INVARIANTS
+from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, on_file, reply, texts, user
 
 pytestmark = pytest.mark.any_sql
 BREAKS = {
@@ -209,7 +209,7 @@ def test_the_queries_run_at_an_operators_prompt(filled: Store, path: Path, run: 
 
 
 def test_a_check_writes_nothing(filled: Store, path: Path, tables: Tables, clock: Clock) -> None:
-    before, size = tables.everything(), filled.database.log_bytes()
+    before, size = tables.everything(), on_file(filled).log_bytes()
     filled.check()
-    assert (tables.everything(), filled.database.log_bytes()) == (before, size)
+    assert (tables.everything(), on_file(filled).log_bytes()) == (before, size)
     assert texts(filled, "done") == ["all"]

@@ -47,7 +47,7 @@ def test_every_command_has_help_with_an_example() -> None:
 def test_migrate_creates_and_says_what_it_did(run: Any, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/new/store.db"
     dry = lines(run("migrate", "--dry-run", "--json", database=url))[0]
-    assert (dry["from"], dry["dry_run"], Path(dry["file"]).exists()) == (None, True, False)
+    assert (dry["from"], dry["dry_run"], Path(dry["database"]).exists()) == (None, True, False)
     assert lines(run("migrate", "--json", database=url))[0]["from"] is None
     assert "went from 0002 to 0002" in run("migrate", database=url).stdout
 

@@ -82,12 +82,12 @@ LIFE: list[tuple[str, Step]] = [
 
 
 def test_every_change_happens_once_though_its_first_answer_is_lost(
-    lossy: Client, plain: Store, tables: Tables, tmp_path: Path, template: Path
+    lossy: Client, plain: Store, tables: Tables, tmp_path: Path, template: Path, clock: Clock
 ) -> None:
     """The same life of a conversation, with and without loss, ends in the same tables."""
     sound_path = tmp_path / "sound.db"
     sound_path.write_bytes(template.read_bytes())
-    with Store.open(f"sqlite:///{sound_path}", clock=plain.clock) as sound:
+    with Store.open(f"sqlite:///{sound_path}", clock=clock) as sound:
         for name, step in LIFE:
             answered = step(lossy)  # type: ignore[arg-type]
             expected = step(sound)

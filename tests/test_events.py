@@ -17,7 +17,7 @@ from sessionstore.engine import sqlite3
 from sessionstore.following import CHANGES_PER_EVENT, FollowedConversation, FollowedList
 from sessionstore.reads import Reads
 from sessionstore.watch import Watch
-from tests.conftest import TOKEN, Clock, reply, user
+from tests.conftest import TOKEN, Clock, on_file, reply, user
 
 
 @pytest.fixture(autouse=True)
@@ -454,7 +454,7 @@ def test_each_of_many_followers_has_an_error_of_his_own() -> None:
 
 def test_followers_are_told_when_the_storage_has_failed(plain: Store, meanwhile: Meanwhile) -> None:
     def fail() -> None:
-        plain.database._writer.refusal = errors.StorageFailed(reason="injected")
+        on_file(plain)._writer.refusal = errors.StorageFailed(reason="injected")
 
     with plain.events("c") as events:
         next(events)

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from sessionstore import Store, dialect, errors, files, log, migrate, opened, room
-from sessionstore.database import Database
-from sessionstore.dialect import ImmediateSQLite
+from sessionstore import Store, errors, migrate
 from sessionstore.engine import sqlite3
 from sessionstore.items import Lane, ThreadItem
-from sessionstore.room import Room
-from tests.conftest import Clock, Tables, user
+from sessionstore.sqlite import connections, files, log, opened, room
+from sessionstore.sqlite.connections import ImmediateSQLite
+from sessionstore.sqlite.database import SQLiteDatabase
+from sessionstore.sqlite.room import Room
+from tests.conftest import Clock, Tables, on_file, user
 from tests.test_database import _sqlite_error
 
 pytestmark = pytest.mark.any_sql
@@ -40,7 +41,7 @@ def elsewhere(program: str, *arguments: Any, **options: Any) -> str:
 
 def refusal(url: str) -> str:
     refusals = []
-    for opening in (Store.open, lambda url: Store.open(url, migrate_first=True), Database):
+    for opening in (Store.open, lambda url: Store.open(url, migrate_first=True), SQLiteDatabase):
         with pytest.raises(errors.DatabaseUnusable) as refused:
             opening(url)
         refusals.append(str(refused.value))
@@ -274,7 +275,7 @@ def test_a_process_that_has_lost_a_log_cannot_open_that_file_again(plain: Store,
     with pytest.raises(errors.OutcomeUnknown):
         store.append("c", [user("ours")])
     store.close()
-    for opening in (Store.open, lambda url: Database(url).integrity()):
+    for opening in (Store.open, lambda url: SQLiteDatabase(url).facts()):
         with pytest.raises(errors.DatabaseUnusable, match="start"):
             opening(url)
     assert as_others_see_it(path) == "ok kept theirs"
@@ -283,9 +284,9 @@ def test_a_process_that_has_lost_a_log_cannot_open_that_file_again(plain: Store,
 def test_a_connection_that_is_given_up_is_no_lost_log(plain: Store, path: Path) -> None:
     """After a failed ROLLBACK it is closed, and if it was the last one, the log goes with it (review)."""
     plain.create("c")
-    plain.database._reads.dispose()
-    plain.database._writer._checked_out.invalidate()
-    plain.database._writer._connection = None
+    on_file(plain)._reads.dispose()
+    on_file(plain)._writer._checked_out.invalidate()
+    on_file(plain)._writer._connection = None
     assert not Path(f"{path}-wal").exists()
     Path(path.with_name("takes the number")).touch()
     assert plain.check_ready()
@@ -358,13 +359,13 @@ def test_an_idle_reader_makes_the_log_grow_with_an_alarm_and_it_shrinks_when_he_
     with caplog.at_level(logging.WARNING):
         for _ in range(16):
             plain.append("c", [user("x" * 900_000)])
-    assert plain.database.log_bytes() > log.LOG_ALARM_BYTES
+    assert on_file(plain).log_bytes() > log.LOG_ALARM_BYTES
     assert len([record for record in caplog.records if "somebody has been reading" in record.message]) == 1
-    assert plain.check_ready().log_bytes == plain.database.log_bytes()
+    assert plain.check_ready().log_bytes == on_file(plain).log_bytes()
     reader.close()
     for _ in range(5):
         plain.append("c", [user("x" * 1_500_000)])
-    assert plain.database.log_bytes() <= 2 * log.LOG_LIMIT_BYTES
+    assert on_file(plain).log_bytes() <= 2 * log.LOG_LIMIT_BYTES
 
 
 # Another schema --------------------------------------------------------------------------------------------------------
@@ -408,7 +409,7 @@ def test_a_migration_that_leaves_the_schema_as_it_is_is_noticed(plain: Store, ur
     if done == "rows alone":
         program = """
 import sys
-from sessionstore.dialect import migration
+from sessionstore.sqlite.connections import migration
 with migration(sys.argv[1]) as connection:
     connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
 """
@@ -435,9 +436,9 @@ def test_litestream_beside_an_affected_engine_is_refused(path: Path, url: str, m
     left = path.with_name(".store.db-litestream")
     with Store.open(url) as store:
         left.mkdir()
-        monkeypatch.setattr(dialect, "engine_fault", lambda: None)
+        monkeypatch.setattr(connections, "engine_fault", lambda: None)
         Store.open(url).close()
-        monkeypatch.setattr(dialect, "engine_fault", lambda: "SQLite 3.40.1 is known for it")
+        monkeypatch.setattr(connections, "engine_fault", lambda: "SQLite 3.40.1 is known for it")
         with pytest.raises(errors.DatabaseUnusable) as refused:
             Store.open(url)
         assert "Litestream" in str(refused.value)
@@ -447,7 +448,7 @@ def test_litestream_beside_an_affected_engine_is_refused(path: Path, url: str, m
 
 
 def test_who_is_ready_notices_litestream(path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialect, "engine_fault", lambda: "SQLite 3.40.1 is known for it")
+    monkeypatch.setattr(connections, "engine_fault", lambda: "SQLite 3.40.1 is known for it")
     with Store.open(url) as store:
         path.with_name(".store.db-litestream").mkdir()
         with pytest.raises(errors.DatabaseUnusable, match="Litestream"):
@@ -472,7 +473,7 @@ class Disk:
 
         monkeypatch.setattr(ImmediateSQLite, "do_commit", commit)
         monkeypatch.setattr(Room, "_free", lambda _: self.free)
-        monkeypatch.setattr("sessionstore.room.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("sessionstore.sqlite.room.time.monotonic", lambda: self.now)
 
 
 @pytest.fixture
@@ -490,7 +491,7 @@ def refused_in_both_ways(store: Store) -> None:
         store.append("c", [user("x")])
     item = ThreadItem(lambda _: None, Lane.GROUPED, ("c",), 0, 10, None)
     with pytest.raises(errors.DiskFull):
-        store.database._groups.run(item)
+        on_file(store)._groups.run(item)
 
 
 def test_once_the_disk_was_full_nothing_is_tried_and_nothing_is_unknown(plain: Store, disk: Disk) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from sessionstore import Store, errors, forgetting, fulltext
+from sessionstore import Store, errors, forgetting
 from sessionstore.model import Pruned
-from sessionstore.writer import Writer
-from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
+from sessionstore.sqlite import fulltext
+from sessionstore.sqlite.writer import Writer
+from tests.conftest import TOKEN, Clock, Tables, on_file, reply, texts, user
 
 DAY = 86_400_000
 
@@ -221,7 +222,7 @@ def test_a_tombstone_with_dead_children_goes(plain: Store, clock: Clock) -> None
 @pytest.mark.parametrize("indexed", [False, True])
 def test_what_a_pruner_left_behind_is_erased_by_the_next(aged: Store, tables: Tables, indexed: bool) -> None:
     if indexed:
-        aged._forgetting().catch_up()
+        aged.database.catch_search_up()
     steps = aged._forgetting().prune(forgetting.Retention(keep=0))
     for piece in steps:
         if piece.conversations:
@@ -455,6 +456,6 @@ def test_a_purge_past_a_gate_that_stays_shut_does_not_touch_the_log(plain: Store
     with Path(f"{path}-gate").open("rb") as gate:
         fcntl.flock(gate, fcntl.LOCK_EX)
         impatient = Store.open(f"sqlite:///{path}", busy_timeout_ms=50)
-        assert not impatient.database.empty_log()
+        assert not on_file(impatient).empty_log()
         impatient.close()
-    assert plain.database.empty_log()
+    assert on_file(plain).empty_log()

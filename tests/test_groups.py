@@ -18,16 +18,17 @@ from typing import Any
 
 import pytest
 
-from sessionstore import AsyncStore, Store, errors, writer
-from sessionstore.database import Database
-from sessionstore.dialect import ImmediateSQLite
+from sessionstore import AsyncStore, Store, errors
 from sessionstore.engine import sqlite3
-from sessionstore.gate import Gate
 from sessionstore.items import Item, Lane
-from sessionstore.lanes import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Lanes
-from sessionstore.log import Log
-from sessionstore.writer import Writer
-from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, reply, texts, user
+from sessionstore.sqlite import writer
+from sessionstore.sqlite.connections import ImmediateSQLite
+from sessionstore.sqlite.database import SQLiteDatabase
+from sessionstore.sqlite.gate import Gate
+from sessionstore.sqlite.lanes import GROUP_ITEMS, RESERVED_PLACES, WAITING_BYTES, Lanes
+from sessionstore.sqlite.log import Log
+from sessionstore.sqlite.writer import Writer
+from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, on_file, reply, texts, user
 from tests.test_database import _sqlite_error
 
 Results = list[Any]
@@ -86,10 +87,10 @@ def together(url: str, path: Path, clock: Clock) -> Callable[..., Results]:
                 with held(path):
                     tasks = [asyncio.ensure_future(call(store)) for call in calls]
                     await asyncio.sleep(0)
-                    waiting = len(store.store.database._groups._lanes)
+                    waiting = len(on_file(store.store)._groups._lanes)
                     assert waiting == sum(not task.done() for task in tasks)
                 answers = await asyncio.gather(*tasks, return_exceptions=True)
-                assert len(store.store.database._groups._lanes) == 0
+                assert len(on_file(store.store)._groups._lanes) == 0
                 return answers
 
         return asyncio.run(scenario())
@@ -358,7 +359,7 @@ def test_what_is_past_its_deadline_never_runs(plain: Store, url: str, path: Path
 
 @pytest.mark.any_sql
 def test_the_writer_drops_what_is_past_its_deadline(url: str) -> None:
-    database = Database(url)
+    database = SQLiteDatabase(url)
     ran: list[str] = []
 
     async def scenario() -> Any:
@@ -398,12 +399,12 @@ def test_no_thread_runs_the_calls_of_another(plain: Store, path: Path) -> None:
     with held(path):
         for caller in callers:
             caller.start()
-        while len(plain.database._groups._lanes) < 7:
+        while len(on_file(plain)._groups._lanes) < 7:
             pass
     for caller in callers:
         caller.join()
     assert len(seen) == 8
-    assert {ran for called, ran in seen if ran is not called} <= {plain.database._groups._thread}
+    assert {ran for called, ran in seen if ran is not called} <= {on_file(plain)._groups._thread}
 
 
 def test_close_answers_what_waits_and_refuses_what_comes(url: str, path: Path, clock: Clock) -> None:
@@ -415,7 +416,7 @@ def test_close_answers_what_waits_and_refuses_what_comes(url: str, path: Path, c
             waiting = [asyncio.ensure_future(store.append("c", [user(number)])) for number in range(GROUP_ITEMS + 5)]
             await asyncio.sleep(0)
             closing = asyncio.ensure_future(asyncio.to_thread(store.store.close))
-            while not store.store.database._closing:
+            while not on_file(store.store)._closing:
                 await asyncio.sleep(0)
             with pytest.raises(errors.Closed):
                 await store.append("c", [user("refused")])
@@ -458,7 +459,7 @@ def test_an_interrupted_waiter_leaves_nothing_behind(plain: Store, path: Path, m
     from sessionstore.items import ThreadItem
 
     plain.create("c")
-    monkeypatch.setattr(type(plain.database._groups), "idle", False)
+    monkeypatch.setattr(type(on_file(plain)._groups), "idle", False)
     wait = ThreadItem.wait
 
     def interrupted(self: ThreadItem) -> Any:
@@ -499,7 +500,7 @@ def test_a_process_that_was_stopped_inside_stops_no_other_one(plain: Store, path
     plain.create("c")
     stopped = Gate(path)
     assert stopped.enter()
-    plain.database._writer._timeout = 0.1
+    on_file(plain)._writer._timeout = 0.1
     plain.append("c", [user("past it")])
     stopped.close()
     assert texts(plain, "c") == ["past it"]
@@ -511,10 +512,10 @@ def test_while_nobody_can_write_everybodys_patience_ends(plain: Store, url: str,
     taken, let_go = threading.Event(), threading.Event()
 
     def hold(store: Store) -> None:
-        store.database._writer.turn.take(-1)
+        on_file(store)._writer.turn.take(-1)
         taken.set()
         let_go.wait(30)
-        store.database._writer.turn.give_back()
+        on_file(store)._writer.turn.give_back()
 
     async def scenario() -> None:
         async with await AsyncStore.open(url, clock=clock, busy_timeout_ms=100) as store:
@@ -547,7 +548,7 @@ def test_a_file_system_without_such_locks_has_no_gate(plain: Store, monkeypatch:
     def flock(_: int, __: int) -> None:
         raise OSError(number, "injected")
 
-    monkeypatch.setattr("sessionstore.gate.fcntl.flock", flock)
+    monkeypatch.setattr("sessionstore.sqlite.gate.fcntl.flock", flock)
     plain.create("c")
     plain.append("c", [user("all the same")])
     assert texts(plain, "c") == ["all the same"]
@@ -661,7 +662,7 @@ def test_closing_inside_a_change_harms_no_other_call(plain: Store, url: str, pat
             tasks = [asyncio.ensure_future(call) for call in calls]
             await asyncio.sleep(0)
         answers = await asyncio.gather(*tasks, return_exceptions=True)
-        thread = store.store.database._groups._thread
+        thread = on_file(store.store)._groups._thread
         if thread is not None:
             await asyncio.to_thread(thread.join, 10)
             assert not thread.is_alive()
@@ -728,13 +729,13 @@ def test_a_log_that_cannot_be_looked_at_is_no_error(plain: Store, monkeypatch: p
     def refuses(*_: Any, **__: Any) -> Any:
         raise PermissionError
 
-    monkeypatch.setattr("sessionstore.files.os.stat", refuses)
+    monkeypatch.setattr("sessionstore.sqlite.files.os.stat", refuses)
     assert plain.append("c", [user("stored")]).value[0].position == 0
 
 
 def test_a_thread_that_cannot_be_started_is_busy_once(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.create("c")
-    monkeypatch.setattr(type(plain.database._groups), "idle", False)
+    monkeypatch.setattr(type(on_file(plain)._groups), "idle", False)
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -825,7 +826,7 @@ def test_a_failed_store_that_is_closed_leaves_no_file_open(url: str) -> None:
         store = Store.open(url)
         with pytest.raises(errors.ConversationNotFound):
             store.append("nowhere", [user("x")])
-        store.database._writer.refusal = errors.StorageFailed(reason="injected")
+        on_file(store)._writer.refusal = errors.StorageFailed(reason="injected")
         store.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 

@@ -4,34 +4,35 @@ from pathlib import Path
 
 import pytest
 
-from sessionstore import Store, dialect
+from sessionstore import Store
 from sessionstore.engine import sqlite3
-from sessionstore.log import LOG_LIMIT_BYTES
-from tests.conftest import Clock, texts, user
+from sessionstore.sqlite import connections
+from sessionstore.sqlite.log import LOG_LIMIT_BYTES
+from tests.conftest import Clock, on_file, texts, user
 
 
 @pytest.mark.parametrize("fault", [None, "pretended"])
 def test_f4_the_log_behind_an_idle_reader_grows_evenly_and_shrinks_when_it_ends(
     url: str, path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, fault: str | None
 ) -> None:
-    monkeypatch.setattr(dialect, "engine_fault", lambda: fault)
+    monkeypatch.setattr(connections, "engine_fault", lambda: fault)
     with Store.open(url, clock=clock, synchronous="normal") as store:
         store.create("c")
         reader = sqlite3.connect(path, isolation_level=None)
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM messages").fetchone()
-        sizes = [store.database.log_bytes()]
+        sizes = [on_file(store).log_bytes()]
         for _ in range(2):
             for _ in range(1000):
                 store.append("c", [user("x" * 2000)])
-            sizes.append(store.database.log_bytes())
+            sizes.append(on_file(store).log_bytes())
         first, second = sizes[1] - sizes[0], sizes[2] - sizes[1]
         assert 0.8 < second / first < 1.25
         reader.execute("COMMIT")
         reader.close()
         for _ in range(1500):
             store.append("c", [user("x" * 2000)])
-        assert store.database.log_bytes() < 3 * LOG_LIMIT_BYTES
+        assert on_file(store).log_bytes() < 3 * LOG_LIMIT_BYTES
         assert store.get("c").message_count == 3500
 
 

@@ -13,9 +13,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from sessionstore import Store, errors, migrate
-from sessionstore.dialect import migration, path_of
 from sessionstore.engine import sqlite3
 from sessionstore.schema import metadata
+from sessionstore.sqlite.connections import migration, path_of
 from tests.conftest import TOKEN, Clock, Tables, reply, user
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sessionstore import Draft, Save, Store, errors
-from sessionstore.dialect import ImmediateSQLite
+from sessionstore.sqlite.connections import ImmediateSQLite
 from tests.conftest import OTHER_TOKEN, TOKEN, Clock, Tables, reply, texts, user
 from tests.test_database import _sqlite_error
 

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessionstore import Store, errors, fulltext, migrate, writer
+from sessionstore import Store, errors, matching, migrate
 from sessionstore.engine import sqlite3
-from sessionstore.writer import Writer
+from sessionstore.sqlite import fulltext, writer
+from sessionstore.sqlite.writer import Writer
 from tests.conftest import TOKEN, Clock, Tables, reply, user
 
 UNKNOWN = "SELECT count(*) FROM messages WHERE pk > (SELECT through FROM search_state)"
@@ -302,7 +303,7 @@ def test_the_index_is_what_the_messages_say_after_a_storm(url: str, clock: Clock
     connection = sqlite3.connect(path)
     texts = connection.execute("SELECT message_pk, scope, text FROM search_texts").fetchall()
     anew = sqlite3.connect(":memory:")
-    anew.execute(f"CREATE VIRTUAL TABLE search USING fts5({fulltext.COLUMNS})")
+    anew.execute(f"CREATE VIRTUAL TABLE search USING fts5({matching.COLUMNS})")
     anew.executemany("INSERT INTO search (rowid, scope, text) VALUES (?, ?, ?)", texts)
     assert _words(connection) == _words(anew)
     connection.close()

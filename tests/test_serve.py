@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from sessionstore import Store
-from sessionstore.dialect import engine_fault
+from sessionstore.sqlite.connections import engine_fault
 from tests.conftest import texts, user
 
 

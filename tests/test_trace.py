@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sessionstore import Store, dialect
-from sessionstore.database import Database
+from sessionstore import Store
 from sessionstore.engine import sqlite3
+from sessionstore.sqlite import connections
+from sessionstore.sqlite.database import SQLiteDatabase
 from tests import trace
 from tests.conftest import Clock, user
 from tests.test_database import INSERT
@@ -24,7 +25,7 @@ def test_the_product_itself_breaks_no_rule(url: str, clock: Clock) -> None:
 
 
 def test_a_deferred_begin_is_heard(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialect.ImmediateSQLite, "do_begin", lambda _, connection: connection.execute("BEGIN"))
+    monkeypatch.setattr(connections.ImmediateSQLite, "do_begin", lambda _, connection: connection.execute("BEGIN"))
     with trace.listening() as violations, Store.open(url, clock=clock) as store:
         store.create("c")
     assert violations
@@ -33,7 +34,7 @@ def test_a_deferred_begin_is_heard(url: str, clock: Clock, monkeypatch: pytest.M
 
 def test_a_write_before_the_look_is_heard(url: str) -> None:
     with trace.listening() as violations:
-        opened = Database(url)
+        opened = SQLiteDatabase(url)
         opened.write(lambda transaction: transaction.run(INSERT, id="x"))
         opened.close()
     assert len(violations) == 1

@@ -13,6 +13,7 @@ import pytest
 from sessionstore import AsyncStore, LiveTurn, Store, errors, keeper, liveturn
 from sessionstore.client import AsyncClient, Client
 from sessionstore.engine import sqlite3
+from sessionstore.sqlite.database import SQLiteDatabase
 from sessionstore.watch import Watch
 from tests.conftest import TOKEN, Clock, reply, texts, user
 from tests.live import LiveServer
@@ -251,18 +252,17 @@ def test_finish_completes_what_is_partial_if_it_is_told(plain: Store) -> None:
 def test_a_renewal_without_the_database_makes_no_storm(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A watcher in trouble alarms the turns; their renewals commit; that must not wake the watcher up at once."""
     from sessionstore import watch
-    from sessionstore.database import Database
 
     rounds: list[int] = []
 
     @contextmanager
-    def broken(self: Database) -> Iterator[None]:
+    def broken(self: SQLiteDatabase) -> Iterator[None]:
         rounds.append(1)
         raise errors.Busy
         yield
 
     monkeypatch.setattr(watch, "TROUBLE_SECONDS", 3600)
-    monkeypatch.setattr(Database, "pulse", broken)
+    monkeypatch.setattr(SQLiteDatabase, "pulse", broken)
     with plain.generate("c", "worker") as turn:
         renewed = threading.Event()
         renew = turn._keeper._renew

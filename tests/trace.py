@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sessionstore.dialect import SQLite
 from sessionstore.engine import sqlite3
+from sessionstore.sqlite.connections import SQLite
 
 WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 INDEX = re.compile(r"\s*(INSERT INTO|DELETE FROM|REPLACE INTO|UPDATE) ('main'\.)?'?search", re.IGNORECASE)

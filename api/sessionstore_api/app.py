@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from sessionstore import AsyncStore, errors
 from sessionstore.settings import Settings
-from sessionstore.store import system_clock
 from sessionstore_api import (
     answers,
     conversations,
@@ -141,7 +140,7 @@ class State(TypedDict):
     store: AsyncStore
 
 
-def create_app(settings: Settings | None = None, *, clock: Callable[[], int] = system_clock) -> Starlette:
+def create_app(settings: Settings | None = None, *, clock: Callable[[], int] | None = None) -> Starlette:
     """An application on the database of `settings` (by default the environment's), which it brings to the newest schema."""
     chosen = Settings.from_environment() if settings is None else settings
 

@@ -14,7 +14,8 @@ from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 
 from sessionstore import migrate
-from sessionstore.cli.options import database_option, file_of, settings_of
+from sessionstore.cli.options import database_option, settings_of
+from sessionstore.engines import name_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
 from sessionstore_api.protocol import BoundedHead
@@ -87,7 +88,7 @@ class _Server(Server):
         host, port = self._listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"Listening on http://{shown}:{port} (documentation: /docs)")
-        click.echo(f"Database {file_of(self._settings)}")
+        click.echo(f"Database {name_of(self._settings.database_url)}")
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until SIGTERM or SIGINT; both end in good order, which is exit code 0."""

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 # As long as nothing is released; the first release puts its words here.
-from sessionstore.fulltext import INDEX
+from sessionstore.sqlite.fulltext import INDEX
 
 revision = "0002"
 down_revision = "0001"

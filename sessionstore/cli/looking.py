@@ -5,7 +5,6 @@ from textwrap import dedent
 
 import click
 
-from sessionstore.checking import invariants
 from sessionstore.cli.group import main
 from sessionstore.cli.options import AGE, database_option, json_option, opened, settings_of
 from sessionstore.cli.printing import (
@@ -19,8 +18,9 @@ from sessionstore.cli.printing import (
     show_one,
     usage_line,
 )
-from sessionstore.database import Database
 from sessionstore.doctor import examine
+from sessionstore.engines import invariants_of, open_database
+from sessionstore.invariants import LEFTOVERS
 from sessionstore.model import Conversation, Message, UsageBy
 from sessionstore.store import Store
 
@@ -36,7 +36,9 @@ def doctor(database: str | None, *, as_json: bool) -> None:
     """
     settings = settings_of(database)
     options = settings.store_options()
-    opened = Database(settings.database_url, synchronous=options["synchronous"], busy_timeout_ms=options["busy_timeout_ms"])
+    opened = open_database(
+        settings.database_url, synchronous=options["synchronous"], busy_timeout_ms=options["busy_timeout_ms"]
+    )
     try:
         found = examine(opened)
     finally:
@@ -62,7 +64,8 @@ def check(database: str | None, *, as_json: bool, repair: bool, as_sql: bool) ->
              sessionstore check --sql | sqlite3 -readonly conversations.db
     """
     if as_sql:
-        click.echo("\n".join(f"-- {one.name}: {one.about}{dedent(one.sql)};" for one in invariants()))
+        queries = (*invariants_of(settings_of(database).database_url), LEFTOVERS)
+        click.echo("\n".join(f"-- {one.name}: {one.about}{dedent(one.sql)};" for one in queries))
         return
     with opened(database) as store:
         found = store.check()
@@ -178,7 +181,7 @@ def usage(database: str | None, *, as_json: bool, by: UsageBy, conversation_id: 
     Example: sessionstore usage --by day --since 30d
     """
     with opened(database) as store:
-        after, begin = None, None if since is None else max(0, store.clock() - since)
+        after, begin = None, None if since is None else max(0, store.database.now() - since)
         while True:
             page = store.usage(
                 conversation_id=conversation_id,

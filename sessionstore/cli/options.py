@@ -4,12 +4,10 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
-from sessionstore.dialect import path_of
 from sessionstore.errors import InvalidInput
 from sessionstore.settings import Settings
 from sessionstore.store import Store
@@ -28,11 +26,6 @@ def settings_of(database: str | None, **given: Any) -> Settings:
         raise click.UsageError(str(error)) from error
     said = {name: value for name, value in {"database_url": database, **given}.items() if value is not None}
     return dataclasses.replace(settings, **said)
-
-
-def file_of(settings: Settings) -> Path:
-    """Where the database is."""
-    return path_of(settings.database_url)
 
 
 @contextmanager

@@ -12,9 +12,9 @@ import click
 
 from sessionstore import migrate as migrations
 from sessionstore.cli.group import EX_TEMPFAIL, main
-from sessionstore.cli.options import AGE, database_option, file_of, json_option, opened, settings_of
+from sessionstore.cli.options import AGE, database_option, json_option, opened, settings_of
 from sessionstore.cli.printing import plain, show_one
-from sessionstore.database import Database
+from sessionstore.engines import exists, name_of, open_database
 from sessionstore.errors import SchemaBehind, SessionStoreError
 from sessionstore.exporting import Format
 from sessionstore.model import Imported, Pruned
@@ -36,9 +36,9 @@ def migrate(database: str | None, *, as_json: bool, dry_run: bool) -> None:
     before = _revision(settings)
     if not dry_run:
         migrations.upgrade(settings.database_url)
-    done = {"file": str(file_of(settings)), "from": before, "to": migrations.HEAD, "dry_run": dry_run}
+    done = {"database": name_of(settings.database_url), "from": before, "to": migrations.HEAD, "dry_run": dry_run}
     verb = "would go" if dry_run else "went"
-    show_one(done, f"{done['file']} {verb} from {before or 'nothing'} to {done['to']}", as_json=as_json)
+    show_one(done, f"{done['database']} {verb} from {before or 'nothing'} to {done['to']}", as_json=as_json)
 
 
 @main.command()
@@ -252,9 +252,9 @@ def _bar(label: str, *, shown: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def _revision(settings: Settings) -> str | None:
-    if not file_of(settings).exists():
+    if not exists(settings.database_url):
         return None
-    database = Database(settings.database_url)
+    database = open_database(settings.database_url)
     try:
         migrations.verify(database)
     except SchemaBehind:

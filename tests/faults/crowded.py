@@ -11,8 +11,10 @@ import sys
 from collections import Counter
 from typing import Any
 
-from sessionstore import AsyncStore, Draft, Store, errors, room
-from sessionstore.writer import Writer
+from sessionstore import AsyncStore, Draft, Store, errors
+from sessionstore.sqlite import room
+from sessionstore.sqlite.writer import Writer
+from tests.conftest import on_file
 
 CALLERS, PAGES = 12, 8
 
@@ -59,10 +61,10 @@ def main() -> None:
     told: Counter[str] = Counter()
     wrong: list[str] = []
     with Store.open(sys.argv[1]) as store:
-        writer: Any = store.database._writer._connection
+        writer: Any = on_file(store)._writer._connection
         if writer is None:
             store.label("c0", title="so that there is a connection")
-            writer = store.database._writer._connection
+            writer = on_file(store)._writer._connection
         writer.execute(f"PRAGMA cache_size={PAGES}")
         asyncio.run(rounds(store, int(sys.argv[2]), told, wrong))
     print(json.dumps({"told": told, "wrong": wrong, "undone": undone}))

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sessionstore import Store
-from sessionstore.dialect import engine_fault
 from sessionstore.engine import sqlite3
+from sessionstore.sqlite.connections import engine_fault
 from tests.faults.ledger import faults_in
 from tests.faults.served import start
 from tests.faults.table import Row

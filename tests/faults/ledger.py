@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sessionstore.engine import sqlite3
-from sessionstore.invariants import INVARIANTS
+from sessionstore.sqlite.invariants import INVARIANTS
 
 
 class Verdict(NamedTuple):

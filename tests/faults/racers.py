@@ -4,7 +4,9 @@ import random
 import sys
 import time
 
-from sessionstore import Draft, Store, log
+from sessionstore import Draft, Store
+from sessionstore.sqlite import log
+from tests.conftest import on_file
 
 
 def main() -> None:
@@ -21,7 +23,7 @@ def main() -> None:
                 count += len(texts)
             else:
                 # TRUNCATE under the gate, and a commit whose chore is PASSIVE under the write lock.
-                store.database.empty_log()
+                on_file(store).empty_log()
                 store.label(id, title=str(choice.random()))
     print(count)
 

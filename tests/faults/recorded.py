@@ -16,9 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sessionstore import AsyncStore, Draft, SessionStoreError, Store, log
+from sessionstore import AsyncStore, Draft, SessionStoreError, Store
 from sessionstore.engine import sqlite3
 from sessionstore.errors import Unavailable
+from sessionstore.sqlite import log
 
 TABLES = ("conversations", "messages", "generations", "pruned")
 THREADS = 6

@@ -19,7 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sessionstore import AsyncStore, Draft, SessionStoreError, Store, errors, log, room
+from sessionstore import AsyncStore, Draft, SessionStoreError, Store, errors
+from sessionstore.sqlite import log, room
 from tests.faults.recorded import state_of
 
 TRIES = 200

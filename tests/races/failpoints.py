@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sessionstore.dialect import ImmediateSQLite
 from sessionstore.engine import sqlite3
+from sessionstore.sqlite.connections import ImmediateSQLite
+from sessionstore.sqlite.writer import Writer
 from sessionstore.transaction import Transaction
-from sessionstore.writer import Writer
 
 Action = Callable[[], None]
 PATIENCE = 60

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sessionstore import Store, errors, room
+from sessionstore import Store, errors
+from sessionstore.sqlite import room
 from sessionstore.transaction import Transaction
 from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
 from tests.races.arenas import Process

@@ -1,6 +1,6 @@
 """Copies of a database file: made while others write, looked through, and given numbers of their own.
 
-With `dialect`, `fulltext` and `sqljson` it knows SQLite; another engine's backups are its own tools'.
+Another engine's backups are its own tools'.
 """
 
 import os
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sessionstore import fulltext
-from sessionstore.dialect import DRIVER_ERRORS, connect, known
 from sessionstore.engine import sqlite3
-from sessionstore.invariants import INVARIANTS
 from sessionstore.schema import EVERYBODY
+from sessionstore.sqlite import fulltext
+from sessionstore.sqlite.connections import DRIVER_ERRORS, connect, known
+from sessionstore.sqlite.invariants import INVARIANTS
 
 
 def copy_live(source: Path, target: Path) -> None:

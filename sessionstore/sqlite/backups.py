@@ -8,15 +8,15 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sessionstore import copies, files, migrate
-from sessionstore.dialect import path_of, url_of
 from sessionstore.errors import BackupUnusable, DatabaseUnusable, DiskFull
 from sessionstore.model import BackedUp, Restored
+from sessionstore.sqlite import copies, files
+from sessionstore.sqlite.connections import path_of, url_of
 
 WORKPLACE = ".sessionstore-work-"
 FRESH_SECONDS = 60
@@ -40,8 +40,8 @@ def back_up(database: Path, folder: Path, now: int, keep: int | None = None) -> 
     return BackedUp(file=str(target), bytes=size, removed=removed, faults=faults)
 
 
-def restore(backup: Path, url: str, now: int) -> Restored:
-    """See `sessionstore.restore`."""
+def restore(backup: Path, url: str, now: int, upgrade: Callable[[str], object]) -> Restored:
+    """See `sessionstore.restore`. `upgrade` brings a database to the newest schema."""
     path, backup = path_of(url), backup.absolute()
     files.check_place(path)
     for name in (f"{path}{suffix}" for suffix in _BESIDE):
@@ -51,7 +51,7 @@ def restore(backup: Path, url: str, now: int) -> Restored:
     with _working_in(path.parent) as workplace:
         made = _empty(workplace)
         copies.copy_still(backup, made)
-        migrate.upgrade(url_of(made))
+        upgrade(url_of(made))
         copies.begin_anew(made, now)
         _check(made, str(backup))
         faults = copies.faults(made)

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from sessionstore import dialect
-from sessionstore.dialect import SQLite
+from sessionstore.sqlite import connections
+from sessionstore.sqlite.connections import SQLite
 from sessionstore.transaction import Statements, Transaction
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ class Pulse:
 
     def beats(self) -> bool:
         """Whether another connection, of any process, has committed since this was asked last."""
-        before, self._commits = self._commits, self._connection.execute(dialect.COMMITS).fetchone()
+        before, self._commits = self._commits, self._connection.execute(connections.COMMITS).fetchone()
         return bool(before != self._commits)
 
     def read(self, look: Callable[[Transaction], T]) -> T:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from sessionstore import dialect
 from sessionstore.errors import SchemaChanged
+from sessionstore.sqlite import connections
 
 
 class Revision:
@@ -21,10 +21,10 @@ class Revision:
         """Raise `SchemaChanged` when it is another one. Costs half a microsecond, unless somebody has changed something."""
         if not self._expected:
             return
-        cookie = dialect.schema_cookie(connection)
+        cookie = connections.schema_cookie(connection)
         if cookie == self._cookie:
             return
-        found = dialect.revision(connection)
+        found = connections.revision(connection)
         if found != self._expected:
             raise SchemaChanged(database=self._database, revision=found or "nothing")
         self._cookie = cookie

@@ -2,7 +2,7 @@
 
 import logging
 
-from sessionstore.opened import Files
+from sessionstore.sqlite.opened import Files
 
 log = logging.getLogger(__name__)
 LOG_LIMIT_BYTES = 4 * 1024 * 1024

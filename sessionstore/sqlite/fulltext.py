@@ -1,4 +1,4 @@
-"""The search index: SQLite's FTS5 over the text in messages. With `dialect` the only file that knows which database it is.
+"""The search index: SQLite's FTS5 over the text in messages.
 
 To index a message inside its own transaction would double what a commit costs. So the index knows messages up to a number
 (`search_state`), and triggers note in `search_pending` which of those have changed since, and what it still says of them.
@@ -7,21 +7,17 @@ that it sees all that is committed.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from sessionstore.engine import sqlite3
+from sessionstore.matching import COLUMNS, SNIPPET, Hit, looked_through, question
 
 PIECE_ROWS, LARGE_PIECE_ROWS = 256, 1024
 # A piece ends at so many characters for each of its rows, if they have more.
 ROW_CHARACTERS = 256
 LONGEST_CONTENT = 256 * 1024
 LONGEST_TEXT = 64 * 1024
-SNIPPET_WORDS = 24
 MERGED_PAGES = 200
-TOKENIZER = "unicode61 remove_diacritics 2"
-COLUMNS = f"scope, text, tokenize = '{TOKENIZER}'"
 EXTERNAL = "content = 'search_texts', content_rowid = 'message_pk'"
-MARKS = "\x02", "\x03"
 
 # Words that a program put there for programs.
 _UNSAID = "'type', 'id', 'role', 'data', 'signature', 'tool_call_id', 'tool_use_id', 'call_id'"
@@ -169,16 +165,8 @@ def merge(connection: Any, *, begin: bool) -> bool:
 # Looking things up -------------------------------------------------------------------------------------------------------
 
 
-class Hit(NamedTuple):
-    """A message that was found, and its snippet with `MARKS` around each word that was looked for."""
-
-    message_pk: int
-    snippet: str
-
-
-_SNIPPET = f"CAST(snippet(search, 1, char(2), char(3), '…', {SNIPPET_WORDS}) AS BLOB)"
 _HITS = f"""
-    SELECT search.rowid, {_SNIPPET} FROM search
+    SELECT search.rowid, {SNIPPET} FROM search
     CROSS JOIN messages m ON m.pk = search.rowid CROSS JOIN conversations c ON c.pk = m.conversation_pk
     WHERE search MATCH :match AND search.rowid < :before AND c.owner = :owner AND c.deleted_at IS NULL
     AND NOT EXISTS (SELECT 1 FROM search_pending p WHERE p.message_pk = search.rowid)
@@ -197,19 +185,12 @@ _UNINDEXED = (
     CROSS JOIN messages m ON m.pk = p.message_pk CROSS JOIN conversations c ON c.pk = m.conversation_pk
     WHERE p.message_pk < :before AND {_SHOWN} ORDER BY p.message_pk DESC LIMIT :count""",
 )
-_NOTED_HITS = f"SELECT rowid, {_SNIPPET} FROM search WHERE search MATCH ? ORDER BY rowid DESC"
-
-
-def _query(words: Sequence[str], owner: str, conversation_pk: int | None) -> str:
-    """The words as a question in which none of them is syntax: each in quotes, all of them in one message of that owner."""
-    scope = [f"o{owner.encode().hex()}", *([] if conversation_pk is None else [f"c{conversation_pk}"])]
-    quoted = ['"' + word.replace('"', '""') + '"' for word in words]
-    return f"scope : ({' AND '.join(scope)}) AND text : ({' AND '.join(quoted)})"
 
 
 def search(connection: Any, words: Sequence[str], owner: str, within: int | None, before: int, count: int) -> list[Hit]:
     """The newest messages that have the words, from before that one on, whether the index knows them yet or not."""
-    match = _query(words, owner, within)
+    scope = [f"o{owner.encode().hex()}", *([] if within is None else [f"c{within}"])]
+    match = question(words, scope)
     asked = {"match": match, "owner": owner, "before": before, "count": count}
     hits = [Hit(pk, snippet.decode(errors="replace")) for pk, snippet in connection.execute(_HITS, asked)]
     hits += _unindexed(connection, match, owner, within, before, count)
@@ -223,19 +204,7 @@ def _unindexed(connection: Any, match: str, owner: str, within: int | None, befo
         behind, rows = before, list[Any]()
         while found < count and (behind == before or len(rows) == LARGE_PIECE_ROWS):
             rows = connection.execute(statement, {**asked, "before": behind}).fetchall()
-            for hit in _looked_through(rows, match):
+            for hit in looked_through(rows, match):
                 found += 1
                 yield hit
             behind = rows[-1][0] if rows else -1
-
-
-def _looked_through(rows: Sequence[Any], match: str) -> list[Hit]:
-    if not rows:
-        return []
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        connection.execute(f"CREATE VIRTUAL TABLE search USING fts5({COLUMNS})")
-        connection.executemany("INSERT INTO search (rowid, scope, text) VALUES (?, ?, CAST(? AS TEXT))", rows)
-        return [Hit(pk, snippet.decode(errors="replace")) for pk, snippet in connection.execute(_NOTED_HITS, (match,))]
-    finally:
-        connection.close()

@@ -5,8 +5,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from sessionstore import dialect, fulltext
-from sessionstore.dialect import DRIVER_ERRORS, SQLite
 from sessionstore.errors import (
     Busy,
     Closed,
@@ -17,13 +15,15 @@ from sessionstore.errors import (
     StorageFailed,
     Unavailable,
 )
-from sessionstore.gate import Gate
 from sessionstore.items import Item
-from sessionstore.log import Log
-from sessionstore.revision import Revision
-from sessionstore.room import Room
+from sessionstore.sqlite import connections, fulltext
+from sessionstore.sqlite.connections import DRIVER_ERRORS, SQLite
+from sessionstore.sqlite.gate import Gate
+from sessionstore.sqlite.log import Log
+from sessionstore.sqlite.revision import Revision
+from sessionstore.sqlite.room import Room
+from sessionstore.sqlite.turn import Turn
 from sessionstore.transaction import Statements, Transaction
-from sessionstore.turn import Turn
 
 T = TypeVar("T")
 GROUP_SECONDS = 0.005
@@ -298,7 +298,7 @@ class Writer:
         far = urgent = True
         began_far = fulltext.behind(self._connection) > FAR_BEHIND
         while (far or urgent) and fulltext.is_due(self._connection):
-            with dialect.without_waiting(self._connection, self._timeout):
+            with connections.without_waiting(self._connection, self._timeout):
                 self.begin()
             fulltext.catch_up(self._connection, fulltext.PIECE_ROWS)
             self._dialect.do_commit(self._connection)
@@ -320,9 +320,9 @@ class Writer:
                 return
             if self._checkpointer is None:
                 self._checkpointer = self._sqlite.connect_writer()
-            with dialect.without_waiting(self._connection, self._timeout):
+            with connections.without_waiting(self._connection, self._timeout):
                 self.begin()
-            self._checkpointer.execute(dialect.CHECKPOINT).fetchall()
+            self._checkpointer.execute(connections.CHECKPOINT).fetchall()
             self._settle()
         except (*DRIVER_ERRORS, SessionStoreError) as error:
             # The commit before it stands, whatever becomes of the checkpoint.
@@ -334,8 +334,8 @@ class Writer:
             return False
         self.begin()
         self._settle()
-        with dialect.without_waiting(self._connection, self._timeout):
-            return bool(self._connection.execute(dialect.EMPTY_LOG).fetchone()[0] == 0)
+        with connections.without_waiting(self._connection, self._timeout):
+            return bool(self._connection.execute(connections.EMPTY_LOG).fetchone()[0] == 0)
 
 
 class _Undone(Exception):

@@ -12,8 +12,8 @@ from typing import Any
 
 from sessionstore.errors import Busy
 from sessionstore.items import Item, ThreadItem, answer
-from sessionstore.lanes import Lanes
-from sessionstore.writer import Writer, fail
+from sessionstore.sqlite.lanes import Lanes
+from sessionstore.sqlite.writer import Writer, fail
 
 log = logging.getLogger(__name__)
 # How long the thread stays awake for the threads that it has just answered.
