@@ -2,10 +2,10 @@
 
 from sqlalchemy import ColumnElement, and_, bindparam, delete, func, insert, literal_column, or_, select, union_all, update
 
-from sessionstore.dialect import Upsert
+from sessionstore.dialect import Upsert, Variants, next_change
 from sessionstore.queries import living_view
 from sessionstore.schema import LIVING, conversations, generations, messages, pruned, search_pending
-from sessionstore.statements import alive, next_change, one_conversation, within
+from sessionstore.statements import alive, one_conversation, within
 
 c, m, g = conversations.c, messages.c, generations.c
 b = bindparam
@@ -53,7 +53,7 @@ ABANDONED = select(c.pk).where(
     func.coalesce(c.arriving_at, 0) < b("until"),
     select(m.pk).where(m.conversation_pk == c.pk).exists(),
 )
-CHANGE_ANEW = one_conversation.values(change=next_change)
+CHANGE_ANEW = one_conversation.values(change=next_change())
 GIVE_UP_ARRIVAL = one_conversation.where(_dead).values(arriving_at=None)
 ERASE_MESSAGES = delete(messages).where(m.pk.in_(select(m.pk).where(within).limit(b("count"))))
 OLD_TOMBSTONES = (
@@ -62,9 +62,9 @@ OLD_TOMBSTONES = (
     .where(c.change < select(func.max(c.change)).scalar_subquery())
     .order_by(c.pk)
 )
-HAS_TRACES = union_all(
-    select(m.pk).where(within), select(search_pending.c.message_pk).where(search_pending.c.conversation_pk == b("pk"))
-).limit(1)
+_left = select(m.pk).where(within)
+_noted = select(search_pending.c.message_pk).where(search_pending.c.conversation_pk == b("pk"))
+HAS_TRACES = Variants(sqlite=union_all(_left, _noted).limit(1), postgresql=_left.limit(1))
 NOTE_PRUNED = Upsert(pruned, key=("owner",), update=("change",), rising=True)
 FORGET_PARENT = update(conversations).where(c.parent_pk == b("pk"), _is_child).values(parent_pk=None)
 FORGET_LOG = delete(generations).where(g.number.in_(select(g.number).where(g.conversation_pk == b("pk")).limit(b("count"))))
@@ -117,7 +117,7 @@ LIVES = select(c.pk).where(c.owner == b("owner"), LIVING).order_by(c.pk)
 INSERT_HIDDEN = (
     insert(conversations)
     .values(
-        owner=b("owner"), id=b("id"), created_at=b("now"), updated_at=b("now"), change=next_change, deleted_at=b("now"),
+        owner=b("owner"), id=b("id"), created_at=b("now"), updated_at=b("now"), change=next_change(), deleted_at=b("now"),
         arriving_at=b("now"),
         metadata="{}", next_position=0, message_count=0, queued_count=0, version=1,
     )
@@ -127,7 +127,7 @@ _arriving: ColumnElement[bool] = literal_column("conversations.arriving_at IS NO
 TOUCH_HIDDEN = one_conversation.where(_dead, _arriving).values(arriving_at=b("now"))
 SHOW_HIDDEN = one_conversation.where(_dead, _arriving).values(
     arriving_at=None,
-    deleted_at=None, change=next_change, id=b("id"), title=b("title"), metadata=b("metadata"), created_at=b("created_at"),
+    deleted_at=None, change=next_change(), id=b("id"), title=b("title"), metadata=b("metadata"), created_at=b("created_at"),
     updated_at=b("updated_at"), version=b("version"), next_position=b("next_position"), message_count=b("message_count"),
     queued_count=b("queued_count"), create_digest=b("create_digest"), parent_pk=b("parent_pk"),
     forked_from_id=b("forked_from_id"), forked_from_position=b("forked_from_position"),

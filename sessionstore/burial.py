@@ -19,8 +19,8 @@ def bury(life: Life, children: Children, *, force: bool, erase: bool = True) -> 
                 raise generating(descendant)
             _entomb(descendant, erase=erase)
     else:
-        for (pk,) in life.transaction.rows(statements.CHILDREN, pk=life.row.pk):
-            _orphan(life, pk)
+        for child in _children(life, life.row.pk):
+            _orphan(child)
     _entomb(life, erase=erase)
 
 
@@ -40,19 +40,21 @@ def generating(life: Life) -> Generating:
 def _descendants(life: Life) -> Iterator[Life]:
     waiting = [life.row.pk]
     while waiting:
-        for (pk,) in life.transaction.rows(statements.CHILDREN, pk=waiting.pop()):
-            waiting.append(pk)
-            yield _life_of(life, pk)
+        for child in _children(life, waiting.pop()):
+            waiting.append(child.row.pk)
+            yield child
 
 
-def _life_of(life: Life, pk: int) -> Life:
-    row = Row(*life.transaction.row(statements.LIFE_BY_PK, pk=pk))
-    return Life(life.transaction, row, life.now, life.limits, life.owner, holds=False)
+def _children(life: Life, pk: int) -> Iterator[Life]:
+    for (child,) in life.transaction.rows(statements.CHILDREN, pk=pk):
+        row = life.transaction.row(statements.LIFE_BY_PK, pk=child)
+        # Who held its lock may have deleted it.
+        if row is not None:
+            yield Life(life.transaction, Row(*row), life.now, life.limits, life.owner, holds=False)
 
 
-def _orphan(life: Life, pk: int) -> None:
-    child = _life_of(life, pk)
-    child.transaction.run(statements.ORPHAN, at=pk)
+def _orphan(child: Life) -> None:
+    child.transaction.run(statements.ORPHAN, at=child.row.pk)
     child.raise_version()
     child.write_back()
 

@@ -1,5 +1,8 @@
 """New lives: the one place that inserts a conversation, and what an id that was used before has to say to it."""
 
+from functools import partial
+from typing import Any
+
 import msgspec
 
 from sessionstore import statements
@@ -52,19 +55,30 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
     An id that lives is `ConversationExists`; one that was deleted is `ConversationDeleted` unless `recreate` names its newest
     tombstone; `recreate` of an id that never was is `ConversationNotFound`. So are a parent that never was, and a deleted one.
     """
-    check_vacant(transaction, owner, birth.id, birth.create_digest, birth.recreate)
-    forked_from_id, forked_from_position = birth.forked_from or (None, None)
+    vacant = partial(check_vacant, transaction, owner, birth.id, birth.create_digest, birth.recreate)
+    # First by what is there: its answer is the same whatever becomes of the parent.
+    vacant()
     parent_pk = _parent_pk(transaction, owner, birth.parent_id)
-    transaction.row(
+    while _insert(transaction, birth, owner, now, parent_pk) is None:
+        # Somebody was quicker.
+        vacant()
+    # Only now nobody else can take the id, and so only now its tombstones are all that there will be.
+    check_buried(transaction, owner, birth.id, birth.recreate)
+    life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, owner, holds=False)
+    life.changed = life.raised = True
+    return life
+
+
+def _insert(transaction: Transaction, birth: Birth, owner: str, now: int, parent_pk: int | None) -> Any:
+    """The row of its key, or None where another conversation of that id lives: who is making one just now is waited for."""
+    forked_from_id, forked_from_position = birth.forked_from or (None, None)
+    return transaction.row(
         statements.INSERT_CONVERSATION,
         owner=owner, id=birth.id, title=birth.title, metadata=birth.metadata_json, now=now,
         next_position=0 if forked_from_position is None else forked_from_position + 1,
         message_count=birth.message_count, create_digest=birth.create_digest, parent_pk=parent_pk,
         forked_from_id=forked_from_id, forked_from_position=forked_from_position,
     )  # fmt: skip
-    life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, owner, holds=False)
-    life.changed = life.raised = True
-    return life
 
 
 def _parent_pk(transaction: Transaction, owner: str, parent_id: str | None) -> int | None:
@@ -82,6 +96,11 @@ def check_vacant(transaction: Transaction, owner: str, id: str, create_digest: s
     if there is not None:
         same = made_by(transaction, there, create_digest)
         raise ConversationExists(conversation_id=id, incarnation=there.pk, same=same)
+    check_buried(transaction, owner, id, recreate)
+
+
+def check_buried(transaction: Transaction, owner: str, id: str, recreate: int | None) -> None:
+    """Raise what the tombstones of an id have to say to a new conversation: see `give_birth`."""
     tombstone = newest_tombstone(transaction, owner, id)
     if tombstone is None and recreate is not None:
         raise ConversationNotFound(conversation_id=id)

@@ -118,7 +118,8 @@ class Door:
 
     def _enter(self, transaction: Transaction, call: Call) -> Row:
         """The living row, judged by life."""
-        row = living(transaction, self.owner, call.id)
+        # Who held the lock may have deleted it, and somebody made it anew: only another look sees the new life.
+        row = living(transaction, self.owner, call.id) or living(transaction, self.owner, call.id)
         if row is None:
             raise missing(transaction, self.owner, call.id)
         if call.incarnation not in (None, row.pk):

@@ -100,7 +100,7 @@ def _write_markdown(transaction: Transaction, pk: int, write: Write) -> int | No
 
 def _transcript(transaction: Transaction, pk: int) -> Iterator[Message]:
     statement = queries.list_messages(descending=False)
-    yield from (Message(*row) for row in transaction.each(statement, pk=pk, after=-1, before=2**62, count=-1))
+    yield from (Message(*row) for row in transaction.each(statement, pk=pk, after=-1, before=2**62, count=2**62))
 
 
 def _said(message: Message) -> str:

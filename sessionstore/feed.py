@@ -66,7 +66,7 @@ def list_changes(
     after, horizon = (since, None) if place is None else place
     # What was pruned is told no more: who may know of it begins anew.
     reset = after is None or after > newest or pruned > (after if horizon is None else horizon)
-    asked = {"after": 0 if reset else after, "deleted": int(not reset), "count": count + 1}
+    asked = {"after": 0 if reset else after, "newest": newest, "deleted": int(not reset), "count": count + 1}
     rows = transaction.rows(queries.LIST_CHANGED, owner=owner, **asked)
     shown, more = rows[:count], len(rows) > count
     change = shown[-1][CHANGE] if more else newest

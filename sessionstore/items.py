@@ -194,6 +194,20 @@ def _resolve(items: list[LoopItem]) -> None:
         item.resolve()
 
 
+def may_begin(item: Item, now: float) -> bool:
+    """Whether it is still wanted; what is past its deadline is told so."""
+    item.running = item.begin()
+    if item.running and item.deadline < now:
+        item.running, item.error = False, Busy()
+    return item.running
+
+
+def fail(items: Sequence[Item], error: BaseException) -> None:
+    """Tell everybody the same, each with an exception of its own where it is one of ours."""
+    for item in items:
+        item.error = copy.copy(error) if len(items) > 1 and isinstance(error, SessionStoreError) else error
+
+
 class Patience:
     """Gives calls of one event loop up at their deadlines: the writer may be held up itself, so that is not left to it.
 

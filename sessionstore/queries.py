@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, literal_column, not_, or_, select, tuple_
 
-from sessionstore.dialect import json_has, json_number
+from sessionstore.dialect import any_case, json_has, json_number, settled
 from sessionstore.limits import USED
 from sessionstore.model import CLOCK_TOLERANCE_MS, ListOrder, UsageBy
 from sessionstore.schema import CHANGED as CHANGED_ROW
@@ -38,7 +38,7 @@ living_view: ColumnElement[bool] = literal_column("conversations.deleted_at IS N
 VIEW = _views.where(c.pk == b("pk"))
 LIVING_VIEW = VIEW.where(living_view)
 VIEW_OF_ID = _views.where(c.owner == b("owner"), c.id == b("id"), living_view)
-NEWEST_CHANGE = select(func.coalesce(func.max(c.change), 0))
+NEWEST_CHANGE = select(settled(func.coalesce(func.max(c.change), 0)))
 INCARNATION = select(c.pk).where(c.owner == b("owner"), c.id == b("id"), LIVING)
 
 _generating = and_(
@@ -73,7 +73,7 @@ class Filters(NamedTuple):
 _part = b("part", type_=c.title.type)
 _FILTERS: dict[str, ColumnElement[bool]] = {
     "parent_id": and_(c.parent_pk == _parent_pk, literal_column("conversations.parent_pk IS NOT NULL")),
-    "part": or_(*(func.lower(text).contains(_part, escape=LIKE_ESCAPE) for text in (c.title, c.id))),
+    "part": or_(*(any_case(text).contains(_part, escape=LIKE_ESCAPE) for text in (c.title, c.id))),
     "changed_since": c.updated_at >= b("changed_since"),
     "changed_before": c.updated_at < b("changed_before"),
 }
@@ -190,7 +190,8 @@ EXPIRED = select(c.owner, c.id, c.generation, c.pk).where(_expired)
 LIST_CHANGED = (
     select(*VIEW_COLUMNS, c.deleted_at)
     .select_from(_joined)
-    .where(c.owner == b("owner"), c.change > b("after"), or_(living_view, b("deleted") == 1), c.arriving_at.is_(None))
+    .where(c.owner == b("owner"), c.change > b("after"), c.change <= b("newest"), c.arriving_at.is_(None))
+    .where(or_(living_view, b("deleted") == 1))
     .order_by(c.change)
     .limit(b("count"))
 )  # fmt: skip

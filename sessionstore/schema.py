@@ -7,6 +7,7 @@ not checked by the database: every value comes from one encoder, and parsing 16 
 """
 
 from sqlalchemy import (
+    BigInteger,
     CheckConstraint,
     Column,
     ColumnElement,
@@ -20,6 +21,12 @@ from sqlalchemy import (
     literal_column,
 )
 
+Number = BigInteger().with_variant(Integer(), "sqlite")
+"""64 bits everywhere."""
+Words = Text(collation="C").with_variant(Text(), "sqlite")
+"""Compared byte by byte everywhere."""
+ONLY_IN = "only in"
+"""In the `info` of a table that one engine alone needs: which."""
 EVERYBODY = "*"
 """Who is no owner: what is pruned for all of them."""
 metadata = MetaData(
@@ -43,30 +50,30 @@ REMOVED: ColumnElement[bool] = literal_column("said IS NOT NULL")
 conversations = Table(
     "conversations",
     metadata,
-    Column("pk", Integer, primary_key=True),
-    Column("owner", Text, nullable=False),
-    Column("id", Text, nullable=False),
-    Column("title", Text),
-    Column("metadata", Text, nullable=False),
-    Column("created_at", Integer, nullable=False),
-    Column("updated_at", Integer, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("change", Integer, nullable=False),
-    Column("next_position", Integer, nullable=False),
-    Column("message_count", Integer, nullable=False),
-    Column("queued_count", Integer, nullable=False),
-    Column("create_digest", Text),
-    Column("parent_pk", Integer, ForeignKey("conversations.pk")),
-    Column("forked_from_id", Text),
-    Column("forked_from_position", Integer),
-    Column("generation", Integer),
-    Column("lease_token", Text),
-    Column("lease_ttl_ms", Integer),
-    Column("lease_expires_at", Integer),
-    Column("interrupt_requested_at", Integer),
-    Column("deleted_at", Integer),
+    Column("pk", Number, primary_key=True),
+    Column("owner", Words, nullable=False),
+    Column("id", Words, nullable=False),
+    Column("title", Words),
+    Column("metadata", Words, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("updated_at", Number, nullable=False),
+    Column("version", Number, nullable=False),
+    Column("change", Number, nullable=False),
+    Column("next_position", Number, nullable=False),
+    Column("message_count", Number, nullable=False),
+    Column("queued_count", Number, nullable=False),
+    Column("create_digest", Words),
+    Column("parent_pk", Number, ForeignKey("conversations.pk")),
+    Column("forked_from_id", Words),
+    Column("forked_from_position", Number),
+    Column("generation", Number),
+    Column("lease_token", Words),
+    Column("lease_ttl_ms", Number),
+    Column("lease_expires_at", Number),
+    Column("interrupt_requested_at", Number),
+    Column("deleted_at", Number),
     # Being imported: nobody sees it yet. When its importer was heard of last.
-    Column("arriving_at", Integer),
+    Column("arriving_at", Number),
     CheckConstraint("version >= 1", name="version"),
     CheckConstraint("next_position >= 0 AND message_count >= 0 AND queued_count >= 0", name="counts"),
     CheckConstraint("(forked_from_id IS NULL) = (forked_from_position IS NULL)", name="forked_from"),
@@ -119,23 +126,23 @@ CHANGED: ColumnElement[bool] = literal_column("version > created_version")
 messages = Table(
     "messages",
     metadata,
-    Column("pk", Integer, primary_key=True),
-    Column("conversation_pk", Integer, ForeignKey("conversations.pk"), nullable=False),
-    Column("id", Text, nullable=False),
-    Column("position", Integer),
-    Column("role", Text, nullable=False),
-    Column("status", Text, nullable=False),
-    Column("mode", Text),
-    Column("summary_through", Integer),
-    Column("generation", Integer),
-    Column("created_version", Integer, nullable=False),
-    Column("version", Integer, nullable=False),
-    Column("created_at", Integer, nullable=False),
-    Column("updated_at", Integer, nullable=False),
-    Column("digest", Text),
-    Column("metadata", Text),
+    Column("pk", Number, primary_key=True),
+    Column("conversation_pk", Number, ForeignKey("conversations.pk"), nullable=False),
+    Column("id", Words, nullable=False),
+    Column("position", Number),
+    Column("role", Words, nullable=False),
+    Column("status", Words, nullable=False),
+    Column("mode", Words),
+    Column("summary_through", Number),
+    Column("generation", Number),
+    Column("created_version", Number, nullable=False),
+    Column("version", Number, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("updated_at", Number, nullable=False),
+    Column("digest", Words),
+    Column("metadata", Words),
     # Last, so that a row is read without walking through the pages of a long text.
-    Column("content", Text),
+    Column("content", Words),
     UniqueConstraint("conversation_pk", "id"),
     UniqueConstraint("conversation_pk", "position"),
     CheckConstraint("status IN ('complete', 'partial', 'interrupted', 'queued', 'deleted')", name="status"),
@@ -166,19 +173,19 @@ messages = Table(
 generations = Table(
     "generations",
     metadata,
-    Column("number", Integer, primary_key=True),
-    Column("conversation_pk", Integer, ForeignKey("conversations.pk"), nullable=False),
-    Column("token_hash", Text, nullable=False),
-    Column("holder", Text, nullable=False),
-    Column("phase", Text, nullable=False),
-    Column("first_position", Integer, nullable=False),
-    Column("acquired_at", Integer, nullable=False),
-    Column("ended_at", Integer),
-    Column("outcome", Text),
-    Column("begin_digest", Text),
-    Column("end_digest", Text),
-    Column("usage", Text),
-    Column("metadata", Text),
+    Column("number", Number, primary_key=True),
+    Column("conversation_pk", Number, ForeignKey("conversations.pk"), nullable=False),
+    Column("token_hash", Words, nullable=False),
+    Column("holder", Words, nullable=False),
+    Column("phase", Words, nullable=False),
+    Column("first_position", Number, nullable=False),
+    Column("acquired_at", Number, nullable=False),
+    Column("ended_at", Number),
+    Column("outcome", Words),
+    Column("begin_digest", Words),
+    Column("end_digest", Words),
+    Column("usage", Words),
+    Column("metadata", Words),
     UniqueConstraint("conversation_pk", "token_hash"),
     CheckConstraint("(ended_at IS NULL) = (outcome IS NULL)", name="ended"),
     CheckConstraint(
@@ -194,21 +201,27 @@ generations = Table(
 pruned = Table(
     "pruned",
     metadata,
-    Column("owner", Text, primary_key=True),
-    Column("change", Integer, nullable=False),
+    Column("owner", Words, primary_key=True),
+    Column("change", Number, nullable=False),
     sqlite_strict=True,
 )
 
 # Up to which message the search index knows them, save those of which it is out of date. See `fulltext`.
-search_state = Table("search_state", metadata, Column("through", Integer, nullable=False), sqlite_strict=True)
+search_state = Table(
+    "search_state", metadata, Column("through", Number, nullable=False), sqlite_strict=True, info={ONLY_IN: "sqlite"}
+)
 
 # Messages of which the search index is out of date, and what it still says of each (NULL: nothing). See `fulltext`.
 search_pending = Table(
     "search_pending",
     metadata,
-    Column("message_pk", Integer, primary_key=True),
-    Column("conversation_pk", Integer, nullable=False),
-    Column("said", Text),
+    Column("message_pk", Number, primary_key=True),
+    Column("conversation_pk", Number, nullable=False),
+    Column("said", Words),
     Index("ix_search_pending_said", "message_pk", sqlite_where=REMOVED, postgresql_where=REMOVED),
     sqlite_strict=True,
+    info={ONLY_IN: "sqlite"},
 )
+
+# What is added to the number of a transaction, so that changes go on rising when the rows come to another server.
+change_epoch = Table("change_epoch", metadata, Column("base", Number, nullable=False), info={ONLY_IN: "postgresql"})

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from sessionstore.dialect import Upsert
+from sessionstore.dialect import InsertIfVacant, Upsert, next_change
 from sessionstore.schema import CHANGED as CHANGED_ROW
 from sessionstore.schema import LIVING, PARTIAL, SUMMARY, TITLED, conversations, generations, messages
 
@@ -43,27 +43,26 @@ CREATE_DIGEST = select(c.create_digest).where(c.pk == b("pk"))
 LABELS = select(c.title, c.metadata).where(c.pk == b("pk"))
 TITLES = select(c.title).where(c.owner == b("owner"), c.title >= b("first"), c.title < b("end"), TITLED)
 
-# One counter for the whole store gives lists and their feed an order. The row with the highest is never pruned.
-next_change: ColumnElement[int] = literal_column("(SELECT coalesce(max(change), 0) + 1 FROM conversations)")
-
-INSERT_CONVERSATION = (
-    insert(conversations)
-    .values(
-        owner=b("owner"), id=b("id"), title=b("title"), metadata=b("metadata"), created_at=b("now"), updated_at=b("now"),
-        version=1, change=next_change, next_position=b("next_position"), message_count=b("message_count"), queued_count=0,
-        create_digest=b("create_digest"), parent_pk=b("parent_pk"),
-        forked_from_id=b("forked_from_id"), forked_from_position=b("forked_from_position"),
-    )
-    .returning(c.pk)
+INSERT_CONVERSATION = InsertIfVacant(
+    conversations,
+    {
+        "owner": b("owner"), "id": b("id"), "title": b("title"), "metadata": b("metadata"), "created_at": b("now"),
+        "updated_at": b("now"), "version": 1, "change": next_change(), "next_position": b("next_position"),
+        "message_count": b("message_count"), "queued_count": 0, "create_digest": b("create_digest"),
+        "parent_pk": b("parent_pk"), "forked_from_id": b("forked_from_id"), "forked_from_position": b("forked_from_position"),
+    },
+    key=("owner", "id"),
+    where=LIVING,
+    returning=c.pk,
 )  # fmt: skip
 one_conversation = update(conversations).where(c.pk == b("at"))
 ADVANCE = one_conversation.values(
-    version=b("version"), change=next_change, updated_at=b("now"), next_position=b("next_position"),
+    version=b("version"), change=next_change(), updated_at=b("now"), next_position=b("next_position"),
     message_count=b("message_count"), queued_count=b("queued_count"), lease_expires_at=b("lease_expires_at"),
 )  # fmt: skip
 # What upkeep does is no change of the conversation's own.
 ADVANCE_QUIETLY = one_conversation.values(
-    version=b("version"), change=next_change, next_position=b("next_position"), message_count=b("message_count"),
+    version=b("version"), change=next_change(), next_position=b("next_position"), message_count=b("message_count"),
     queued_count=b("queued_count"), lease_expires_at=b("lease_expires_at"),
 )  # fmt: skip
 SET_LEASE = one_conversation.values(

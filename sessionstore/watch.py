@@ -142,24 +142,23 @@ class Watch:
         return pulse.read(lambda transaction: int(transaction.row(queries.NEWEST_CHANGE)[0]))
 
     def _look(self, pulse: Pulse, seen: int) -> int:
-        """Tell what came after that change, and answer the newest one."""
+        """Tell what came after that change. Answers up to which one everything is told; what is newer is told again."""
+        settled, after = None, seen
         while True:
-            rows = pulse.read(partial(_rows, queries.NEWS, after=seen, count=NEWS_PER_LOOK))
+            newest, rows = pulse.read(partial(_news, after=after))
+            # In front of what later pages show somebody may have come in meanwhile.
+            settled = newest if settled is None else settled
+            if newest < seen:
+                # An older state was brought back.
+                self.tell_everybody()
             news = {Topic(row[0], row[1]): News(*row) for row in rows}
             for topic, one in news.items():
                 self._tell(topic, one)
             for owner in {topic.owner for topic in news}:
                 self._tell(Topic(owner, None), None)
-            seen = rows[-1][2] if rows else self._not_ahead(pulse, seen)
             if len(rows) < NEWS_PER_LOOK:
-                return seen
-
-    def _not_ahead(self, pulse: Pulse, seen: int) -> int:
-        """That change, unless an older state was brought back into the file: then everybody has to look."""
-        newest = self._newest(pulse)
-        if newest < seen:
-            self.tell_everybody()
-        return min(newest, seen)
+                return settled
+            after = rows[-1][2]
 
     def _look_at_leases(self, pulse: Pulse, before: set[Any]) -> set[Any]:
         """Tell whose lease has run out since the look before, or no longer has, and answer all that have."""
@@ -178,5 +177,6 @@ def _expired(transaction: Transaction) -> list[Any]:
     return transaction.rows(queries.EXPIRED, now=transaction.now())
 
 
-def _rows(statement: Any, transaction: Transaction, **parameters: Any) -> list[Any]:
-    return transaction.rows(statement, **parameters)
+def _news(transaction: Transaction, after: int) -> tuple[int, list[Any]]:
+    newest = int(transaction.row(queries.NEWEST_CHANGE)[0])
+    return newest, transaction.rows(queries.NEWS, after=after, count=NEWS_PER_LOOK)

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from sessionstore.dialect import Statement, Upsert
+from sessionstore.dialect import Statement, Variants
 from sessionstore.engine import sqlite3
 from sessionstore.errors import (
     Busy,
@@ -108,7 +108,7 @@ class SQLite:
 
     def compiled(self, statement: Statement, engine: Engine) -> tuple[str, dict[str, Any]]:
         """The SQL of a statement, and the values of its constants."""
-        core: Any = statement.variants["sqlite"] if isinstance(statement, Upsert) else statement
+        core: Any = statement.variants["sqlite"] if isinstance(statement, Variants) else statement
         compiled = core.compile(dialect=engine.dialect)
         return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
 

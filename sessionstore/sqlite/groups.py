@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sessionstore.errors import Busy
-from sessionstore.items import Item, ThreadItem, answer
+from sessionstore.items import Item, ThreadItem, answer, fail
 from sessionstore.sqlite.lanes import Lanes
-from sessionstore.sqlite.writer import Writer, fail
+from sessionstore.sqlite.writer import Writer
 
 log = logging.getLogger(__name__)
 # How long the thread stays awake for the threads that it has just answered.

@@ -15,7 +15,7 @@ from sessionstore.errors import (
     StorageFailed,
     Unavailable,
 )
-from sessionstore.items import Item
+from sessionstore.items import Item, fail, may_begin
 from sessionstore.sqlite import connections, fulltext
 from sessionstore.sqlite.connections import DRIVER_ERRORS, SQLite
 from sessionstore.sqlite.gate import Gate
@@ -150,7 +150,7 @@ class Writer:
         return list(items[len(ran) :])
 
     def _alone(self, item: Item) -> int:
-        if _may_begin(item, time.monotonic()):
+        if may_begin(item, time.monotonic()):
             item.result = self._apply(item.change)
         return 1
 
@@ -161,7 +161,7 @@ class Writer:
             now = time.monotonic()
             if count and now > end:
                 return count
-            if not _may_begin(item, now):
+            if not may_begin(item, now):
                 continue
             execute("SAVEPOINT item")
             try:
@@ -181,7 +181,7 @@ class Writer:
     def _one_by_one(self, items: Sequence[Item]) -> None:
         """Each in a transaction of its own, after one of them has undone them all."""
         for item in items:
-            if item.running or _may_begin(item, time.monotonic()):
+            if item.running or may_begin(item, time.monotonic()):
                 item.error = None
                 try:
                     item.result = self.transact(item.change)
@@ -340,17 +340,3 @@ class Writer:
 
 class _Undone(Exception):
     """The database has rolled back the whole transaction by itself."""
-
-
-def _may_begin(item: Item, now: float) -> bool:
-    """Whether it is still wanted; what is past its deadline is told so."""
-    item.running = item.begin()
-    if item.running and item.deadline < now:
-        item.running, item.error = False, Busy()
-    return item.running
-
-
-def fail(items: Sequence[Item], error: BaseException) -> None:
-    """Tell everybody the same, each with an exception of its own where it is one of ours."""
-    for item in items:
-        item.error = copy.copy(error) if len(items) > 1 and isinstance(error, SessionStoreError) else error
