@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-newer-engine races stress faults faults-long prove-guards model check format bench wheel fuzz clean
+.PHONY: help serve test test-newer-engine test-postgres races races-postgres stress faults faults-long prove-guards model check format bench wheel fuzz clean
 
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
@@ -19,11 +19,18 @@ serve: .venv/api  ## Serve on http://127.0.0.1:8080, on the database of SESSIONS
 test: .venv/dev  ## Run the tests
 	$(BIN)/python -m pytest -q -n auto --dist worksteal
 
+test-postgres: .venv/dev  ## Run the same tests on a PostgreSQL server, which they start by themselves (needs Debian's postgresql)
+	SESSIONSTORE_TEST_ENGINE=postgresql $(BIN)/python -m pytest -q -n auto --dist worksteal
+
 test-newer-engine: .venv/engine  ## Run the tests on the SQLite of the pysqlite3 wheel, which has no fault
 	SESSIONSTORE_SQLITE=pysqlite3 $(BIN)/python -m pytest -q -n auto --dist worksteal
 
 races: .venv/dev  ## Run the races: threads, processes and servers, with the bad moment made certain
 	$(BIN)/python -m pytest -q tests/races
+
+races-postgres: .venv/dev  ## Run the races on a PostgreSQL server, and let clients and kill -9 run free on it for 20 s
+	SESSIONSTORE_TEST_ENGINE=postgresql $(BIN)/python -m pytest -q tests/races
+	$(BIN)/python -m tests.races.stress --engine postgresql --seconds 20
 
 stress: .venv/dev  ## Let clients and kill -9 run free on several servers, and check every history (SECONDS=600 SEED=)
 	$(BIN)/python -m tests.races.stress --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))

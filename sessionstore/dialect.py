@@ -129,7 +129,7 @@ _NUMBER = "{}::text::bigint * " + str(CHANGES_PER_TRANSACTION) + " + (SELECT bas
 
 @compiles(next_change, "postgresql")
 def _postgresql_next_change(_: next_change, compiler: SQLCompiler, **options: Any) -> str:
-    nth = compiler.process(bindparam(NTH_CHANGE, type_=BigInteger()), **options)
+    nth = compiler.process(bindparam(NTH_CHANGE, 0, type_=BigInteger()), **options)
     return f"({_NUMBER.format('pg_current_xact_id()')} + {nth})"
 
 

@@ -467,11 +467,11 @@ class Interruption(Value, frozen=True, kw_only=True):
 
 
 class Engine(Value, frozen=True, kw_only=True):
-    """What the store runs on, the fault of that version, if it is known to have one, and how long the write-ahead log is."""
+    """What the store runs on, the fault of that version, if it is known to have one, and how long its log is, if we cut it."""
 
     name: str
     fault: str | None
-    log_bytes: int
+    log_bytes: int | None
 
 
 def lease_expired(now: int, expires_at: int, ttl_ms: int) -> bool:

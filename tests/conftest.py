@@ -4,21 +4,23 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import psycopg
 import pytest
 
 from sessionstore import AsyncStore, Draft, Store, migrate
 from sessionstore.client import AsyncClient, Client
 from sessionstore.engine import sqlite3
+from sessionstore.engines import invariants_of
 from sessionstore.sqlite.database import SQLiteDatabase
-from sessionstore.sqlite.invariants import INVARIANTS
 from tests import trace
 from tests.live import LiveServer
+from tests.servers import BINARIES, Server, binaries
 
 TOKEN = "token-of-the-first-holder-1"
 OTHER_TOKEN = "token-of-the-other-holder-2"
@@ -156,25 +158,60 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(tmp_path: Path, template: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """A database. Whatever a test does with it through the product, at its end all that is always true is true."""
+    """A database file. Whatever a test does with it through the product, at its end all that is always true is true."""
     copy = Path(shutil.copy(template, tmp_path / "store.db"))
     yield copy
     if not request.node.get_closest_marker("any_sql"):
         assert faults(copy) == []
 
 
-def faults(path: Path) -> list[Any]:
-    """What breaks an invariant, found like an operator would."""
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
-    try:
-        return [(one.name, *row) for one in INVARIANTS for row in connection.execute(one.sql)]
-    finally:
-        connection.close()
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL server of our own, with a migrated, empty database to copy."""
+    if binaries() is None:
+        reason = "There is no PostgreSQL on this machine: install Debian's `postgresql`, or say in " + BINARIES + " where it is"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(reason)
+    with Server() as started:
+        started.execute("CREATE DATABASE template")
+        migrate.upgrade(started.url("template"))
+        yield started
 
 
 @pytest.fixture
-def url(path: Path) -> str:
-    return f"sqlite:///{path}"
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database, on the engine that this run is about."""
+    if ENGINE == "sqlite":
+        yield f"sqlite:///{request.getfixturevalue('path')}"
+        return
+    started: Server = request.getfixturevalue("postgresql")
+    with started.database() as url:
+        yield url
+        if not request.node.get_closest_marker("any_sql"):
+            assert faults(url) == []
+
+
+def faults(place: Path | str) -> list[Any]:
+    """What breaks an invariant, found like an operator would."""
+    invariants = invariants_of("sqlite:///x" if isinstance(place, Path) else place)
+    found = Tables(place).all_rows(one.sql for one in invariants)
+    return [(one.name, *row) for one, rows in zip(invariants, found, strict=True) for row in rows]
+
+
+ENGINE = os.environ.get("SESSIONSTORE_TEST_ENGINE", "sqlite")
+"""Which engine this run is about: sqlite or postgresql. The suite is the same; what is about a file is left out on a server."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is about the other engine."""
+    others = [item for item in items if _is_of_another_engine(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in set(others)]
+
+
+def _is_of_another_engine(item: pytest.Item) -> bool:
+    names = getattr(item, "fixturenames", ())
+    about_a_file = "path" in names or "template" in names or item.get_closest_marker("one_file") is not None
+    return about_a_file if ENGINE == "postgresql" else item.get_closest_marker("a_server") is not None
 
 
 FACES = os.environ.get("FACES", "Store AsyncStore Client AsyncClient").split()
@@ -225,20 +262,32 @@ def on_file(store: Store) -> SQLiteDatabase:
 
 
 class Tables:
-    """What is in the file, seen over a connection of its own."""
+    """What is in the database, seen over a connection of its own."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, place: Path | str) -> None:
+        self._url = f"sqlite:///{place}" if isinstance(place, Path) else place
 
     def rows(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=10)
+        return self.all_rows([sql], *parameters)[0]
+
+    def all_rows(self, statements: Iterable[str], *parameters: Any) -> list[list[tuple[Any, ...]]]:
+        """Of several statements, over one connection."""
+        if not self._url.startswith("sqlite"):
+            with psycopg.connect(self._url) as server:
+                asked = (sql.replace("%", "%%").replace("?", "%s") for sql in statements)
+                return [server.execute(sql, parameters).fetchall() for sql in asked]
+        connection = sqlite3.connect(f"file:{self._url.removeprefix('sqlite:///')}?mode=ro", uri=True, timeout=10)
         try:
-            return connection.execute(sql, parameters).fetchall()
+            return [connection.execute(sql, parameters).fetchall() for sql in statements]
         finally:
             connection.close()
 
     def one(self, sql: str, *parameters: Any) -> Any:
         return self.rows(sql, *parameters)[0][0]
+
+    def sound(self) -> bool:
+        """Whether the engine finds nothing wrong. A server has nothing to say about that."""
+        return not self._url.startswith("sqlite") or self.one("PRAGMA integrity_check") == "ok"
 
     def everything(self) -> dict[str, list[tuple[Any, ...]]]:
         """All rows of all tables, to compare before and after."""
@@ -246,8 +295,23 @@ class Tables:
 
 
 @pytest.fixture
-def tables(path: Path) -> Tables:
-    return Tables(path)
+def copied(request: pytest.FixtureRequest, url: str) -> Iterator[Callable[[], str]]:
+    """Copies the database, which nobody may have open, and answers where the copy is."""
+    with ExitStack() as stack:
+
+        def copy() -> str:
+            if ENGINE == "sqlite":
+                path = Path(url.removeprefix("sqlite:///"))
+                return f"sqlite:///{shutil.copy(path, path.with_name('copied.db'))}"
+            server: Server = request.getfixturevalue("postgresql")
+            return str(stack.enter_context(server.copied(url.rpartition("/")[2])))
+
+        yield copy
+
+
+@pytest.fixture
+def tables(url: str) -> Tables:
+    return Tables(url)
 
 
 def user(text: Any, id: str | None = None, role: str = "user", **rest: Any) -> Draft:

@@ -18,7 +18,7 @@ from sessionstore.engine import sqlite3
 from sessionstore.sqlite import backups, connections, copies, files
 from tests.conftest import TOKEN, Clock, Tables, faults, on_file, reply, texts, user
 
-pytestmark = pytest.mark.any_sql
+pytestmark = [pytest.mark.any_sql, pytest.mark.one_file]
 
 
 @pytest.fixture

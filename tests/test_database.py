@@ -23,7 +23,7 @@ from sessionstore.sqlite.writer import Writer
 from sessionstore.transaction import Transaction
 from tests.conftest import Clock, Tables, on_file, texts, user
 
-pytestmark = pytest.mark.any_sql
+pytestmark = [pytest.mark.any_sql, pytest.mark.one_file]
 
 INSERT = sqlalchemy.text(
     "INSERT INTO conversations (owner, id, metadata, created_at, updated_at, version, change, next_position, message_count,"

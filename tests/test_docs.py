@@ -18,6 +18,8 @@ from sessionstore.settings import Settings, variable
 from tests.faults import __main__ as faults
 from tests.test_serve import Server
 
+pytestmark = pytest.mark.one_file
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])

@@ -452,6 +452,7 @@ def test_each_of_many_followers_has_an_error_of_his_own() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.one_file
 def test_followers_are_told_when_the_storage_has_failed(plain: Store, meanwhile: Meanwhile) -> None:
     def fail() -> None:
         on_file(plain)._writer.refusal = errors.StorageFailed(reason="injected")

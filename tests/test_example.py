@@ -8,11 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from examples import agent_loop, viewer
 from sessionstore import Mirror, Store
 from sessionstore.client import Client
 from tests.conftest import Tables, texts
 from tests.test_serve import Server
+
+pytestmark = pytest.mark.one_file
 
 SCRIPT = Path(agent_loop.__file__)
 

@@ -14,7 +14,7 @@ from tests.faults.ledger import Ledger
 from tests.faults.power import Disk, Event, crash_alone, crash_together
 from tests.faults.table import Row, markdown
 
-pytestmark = pytest.mark.any_sql
+pytestmark = [pytest.mark.any_sql, pytest.mark.one_file]
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from sessionstore.sqlite.room import Room
 from tests.conftest import Clock, Tables, on_file, user
 from tests.test_database import _sqlite_error
 
-pytestmark = pytest.mark.any_sql
+pytestmark = [pytest.mark.any_sql, pytest.mark.one_file]
 CONNECT = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None);"
 TOUCH = CONNECT + "c.execute('SELECT count(*) FROM conversations').fetchone(); c.close()"
 SEEN = """

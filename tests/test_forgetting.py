@@ -205,9 +205,10 @@ def test_the_newest_change_is_never_pruned(plain: Store, clock: Clock, tables: T
     plain.create("a")
     plain.delete("a")
     clock.advance(31 * DAY)
+    newest = tables.one("SELECT max(change) FROM conversations")
     assert plain.prune().tombstones == 0
     assert plain.create("b").value.conversation.incarnation == 2
-    assert tables.one("SELECT max(change) FROM conversations") == 3
+    assert tables.one("SELECT max(change) FROM conversations") > newest
 
 
 def test_a_tombstone_with_dead_children_goes(plain: Store, clock: Clock) -> None:
@@ -321,6 +322,7 @@ def test_a_dry_run_counts_nothing_twice(plain: Store, clock: Clock) -> None:
     assert (dry.messages, dry.conversations) == (8, 3)
 
 
+@pytest.mark.one_file
 def test_what_was_removed_does_not_wait_in_the_notes_of_the_index(plain: Store, tables: Tables) -> None:
     plain.create("c", messages=[user(f"word {n}", f"m{n}") for n in range(10)])
     plain.purge()
@@ -337,6 +339,7 @@ def test_what_was_removed_does_not_wait_in_the_notes_of_the_index(plain: Store, 
         assert tables.one(removed) == 0
 
 
+@pytest.mark.one_file
 def test_what_is_removed_within_a_turn_that_is_rolled_back_does_not_wait_either(plain: Store, tables: Tables) -> None:
     plain.create("c")
     plain.acquire("c", "w", token=TOKEN)

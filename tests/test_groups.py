@@ -357,6 +357,7 @@ def test_what_is_past_its_deadline_never_runs(plain: Store, url: str, path: Path
     assert texts(plain, "c") == ["in time"]
 
 
+@pytest.mark.one_file
 @pytest.mark.any_sql
 def test_the_writer_drops_what_is_past_its_deadline(url: str) -> None:
     database = SQLiteDatabase(url)
@@ -506,6 +507,7 @@ def test_a_process_that_was_stopped_inside_stops_no_other_one(plain: Store, path
     assert texts(plain, "c") == ["past it"]
 
 
+@pytest.mark.one_file
 def test_while_nobody_can_write_everybodys_patience_ends(plain: Store, url: str, clock: Clock) -> None:
     """The writer itself is held up, so it is not the one who gives them up; and what was given up never happens."""
     plain.create("c")
@@ -706,6 +708,7 @@ def guarded(action: Callable[[Any], Any]) -> Callable[[AsyncStore], Any]:
     return call
 
 
+@pytest.mark.one_file
 def test_a_writer_that_stumbles_answers_and_goes_on(
     plain: Store, url: str, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -733,6 +736,7 @@ def test_a_log_that_cannot_be_looked_at_is_no_error(plain: Store, monkeypatch: p
     assert plain.append("c", [user("stored")]).value[0].position == 0
 
 
+@pytest.mark.one_file
 def test_a_thread_that_cannot_be_started_is_busy_once(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.create("c")
     monkeypatch.setattr(type(on_file(plain)._groups), "idle", False)
@@ -820,6 +824,7 @@ def test_who_comes_after_close_is_told_so(url: str) -> None:
     assert not lanes.wait()
 
 
+@pytest.mark.one_file
 def test_a_failed_store_that_is_closed_leaves_no_file_open(url: str) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):

@@ -203,6 +203,7 @@ def test_a_message_that_is_very_long_is_searched_to_its_limit_or_not_at_all(plai
     assert found(plain, "end") == []
 
 
+@pytest.mark.one_file
 def test_the_index_catches_up_in_pieces_after_commits_and_rests_in_between(
     plain: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +221,7 @@ def test_the_index_catches_up_in_pieces_after_commits_and_rests_in_between(
     assert len(plain.search("word0", limit=5).items) == 1
 
 
+@pytest.mark.one_file
 def test_an_index_that_is_far_behind_does_not_rest(plain: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "FAR_BEHIND", 300)
     monkeypatch.setattr(writer, "PACE", 0)
@@ -249,6 +251,7 @@ def test_a_migrated_store_is_indexed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert Tables(tmp_path / "x.db").one(UNKNOWN) == 0
 
 
+@pytest.mark.one_file
 def test_what_others_have_left_is_indexed_by_the_next_store(url: str, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Writer, "_index_is_due", lambda _: False)

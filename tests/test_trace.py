@@ -24,6 +24,7 @@ def test_the_product_itself_breaks_no_rule(url: str, clock: Clock) -> None:
     assert violations == []
 
 
+@pytest.mark.one_file
 def test_a_deferred_begin_is_heard(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections.ImmediateSQLite, "do_begin", lambda _, connection: connection.execute("BEGIN"))
     with trace.listening() as violations, Store.open(url, clock=clock) as store:
@@ -32,6 +33,7 @@ def test_a_deferred_begin_is_heard(url: str, clock: Clock, monkeypatch: pytest.M
     assert violations[0].startswith("BEGIN before INSERT INTO conversations")
 
 
+@pytest.mark.one_file
 def test_a_write_before_the_look_is_heard(url: str) -> None:
     with trace.listening() as violations:
         opened = SQLiteDatabase(url)

@@ -13,7 +13,7 @@ import sessionstore
 from sessionstore import migrate
 
 ROOT = Path(__file__).parents[1]
-pytestmark = pytest.mark.wheel
+pytestmark = [pytest.mark.wheel, pytest.mark.one_file]
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,12 @@ is no conversation's: it says what the messages say.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from sessionstore.engine import sqlite3
+from sessionstore.postgresql.writing import Writing
 from sessionstore.sqlite.connections import SQLite
 
 WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
@@ -62,9 +63,52 @@ def _short(statement: str) -> str:
     return " ".join(statement.split())[:160]
 
 
+class Heard:
+    """A cursor of PostgreSQL's, listened to."""
+
+    def __init__(self, cursor: Any, hear: Callable[[str], None]) -> None:
+        self._cursor, self._hear = cursor, hear
+
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        self._hear("BEGIN IMMEDIATE" if statement == "BEGIN" else statement)
+        self._cursor.execute(statement, *parameters)
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._cursor)
+
+
 @contextmanager
 def listening() -> Iterator[list[str]]:
     """Listen to every writing connection that is opened meanwhile; the list fills with what broke the rule."""
+    with _listening_to_a_file() as violations, _listening_to_servers(violations):
+        yield violations
+
+
+@contextmanager
+def _listening_to_servers(violations: list[str]) -> Iterator[None]:
+    """A row lock stands for the one on the file: the first look at a conversation takes it."""
+    transaction = Writing._transaction
+
+    @contextmanager
+    def heard(self: Writing) -> Iterator[Any]:
+        trace = Trace(violations)
+        trace.hear("BEGIN IMMEDIATE")
+        with transaction(self) as cursor:
+            yield Heard(cursor, trace.hear)
+
+    Writing._transaction = heard  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Writing._transaction = transaction  # type: ignore[method-assign]
+
+
+@contextmanager
+def _listening_to_a_file() -> Iterator[list[str]]:
     violations: list[str] = []
     connect = SQLite.connect_writer
 

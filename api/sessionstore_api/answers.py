@@ -295,7 +295,7 @@ class Readiness(Body, frozen=True, kw_only=True):
 
     engine: str
     engine_fault: str | None
-    log_bytes: int
+    log_bytes: int | None
     status: Literal["ready"] = "ready"
 
 

@@ -8,13 +8,16 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
+NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+WORDS = sa.Text(collation="C").with_variant(sa.Text(), "sqlite")
+
 
 def upgrade() -> None:
     create_conversations()
     create_messages()
     create_generations()
     for name, query in VIEWS.items():
-        op.execute(f"CREATE VIEW {name} AS {query}")
+        op.execute(f"CREATE VIEW {name} AS {query.format(**WORDS_OF_VIEWS[op.get_context().dialect.name])}")
 
 
 def downgrade() -> None:
@@ -27,28 +30,28 @@ def downgrade() -> None:
 def create_conversations() -> None:
     op.create_table(
         "conversations",
-        sa.Column("pk", sa.Integer(), nullable=False),
-        sa.Column("owner", sa.Text(), nullable=False),
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("title", sa.Text()),
-        sa.Column("metadata", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Integer(), nullable=False),
-        sa.Column("updated_at", sa.Integer(), nullable=False),
-        sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("change", sa.Integer(), nullable=False),
-        sa.Column("next_position", sa.Integer(), nullable=False),
-        sa.Column("message_count", sa.Integer(), nullable=False),
-        sa.Column("queued_count", sa.Integer(), nullable=False),
-        sa.Column("create_digest", sa.Text()),
-        sa.Column("parent_pk", sa.Integer()),
-        sa.Column("forked_from_id", sa.Text()),
-        sa.Column("forked_from_position", sa.Integer()),
-        sa.Column("generation", sa.Integer()),
-        sa.Column("lease_token", sa.Text()),
-        sa.Column("lease_ttl_ms", sa.Integer()),
-        sa.Column("lease_expires_at", sa.Integer()),
-        sa.Column("interrupt_requested_at", sa.Integer()),
-        sa.Column("deleted_at", sa.Integer()),
+        sa.Column("pk", NUMBER, nullable=False),
+        sa.Column("owner", WORDS, nullable=False),
+        sa.Column("id", WORDS, nullable=False),
+        sa.Column("title", WORDS),
+        sa.Column("metadata", WORDS, nullable=False),
+        sa.Column("created_at", NUMBER, nullable=False),
+        sa.Column("updated_at", NUMBER, nullable=False),
+        sa.Column("version", NUMBER, nullable=False),
+        sa.Column("change", NUMBER, nullable=False),
+        sa.Column("next_position", NUMBER, nullable=False),
+        sa.Column("message_count", NUMBER, nullable=False),
+        sa.Column("queued_count", NUMBER, nullable=False),
+        sa.Column("create_digest", WORDS),
+        sa.Column("parent_pk", NUMBER),
+        sa.Column("forked_from_id", WORDS),
+        sa.Column("forked_from_position", NUMBER),
+        sa.Column("generation", NUMBER),
+        sa.Column("lease_token", WORDS),
+        sa.Column("lease_ttl_ms", NUMBER),
+        sa.Column("lease_expires_at", NUMBER),
+        sa.Column("interrupt_requested_at", NUMBER),
+        sa.Column("deleted_at", NUMBER),
         sa.PrimaryKeyConstraint("pk", name="pk_conversations"),
         sa.ForeignKeyConstraint(["parent_pk"], ["conversations.pk"], name="fk_conversations_parent_pk"),
         sa.CheckConstraint("version >= 1", name=op.f("ck_conversations_version")),
@@ -83,22 +86,22 @@ def create_conversations() -> None:
 def create_messages() -> None:
     op.create_table(
         "messages",
-        sa.Column("pk", sa.Integer(), nullable=False),
-        sa.Column("conversation_pk", sa.Integer(), nullable=False),
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("position", sa.Integer()),
-        sa.Column("role", sa.Text(), nullable=False),
-        sa.Column("status", sa.Text(), nullable=False),
-        sa.Column("mode", sa.Text()),
-        sa.Column("summary_through", sa.Integer()),
-        sa.Column("generation", sa.Integer()),
-        sa.Column("created_version", sa.Integer(), nullable=False),
-        sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("created_at", sa.Integer(), nullable=False),
-        sa.Column("updated_at", sa.Integer(), nullable=False),
-        sa.Column("digest", sa.Text()),
-        sa.Column("metadata", sa.Text()),
-        sa.Column("content", sa.Text()),
+        sa.Column("pk", NUMBER, nullable=False),
+        sa.Column("conversation_pk", NUMBER, nullable=False),
+        sa.Column("id", WORDS, nullable=False),
+        sa.Column("position", NUMBER),
+        sa.Column("role", WORDS, nullable=False),
+        sa.Column("status", WORDS, nullable=False),
+        sa.Column("mode", WORDS),
+        sa.Column("summary_through", NUMBER),
+        sa.Column("generation", NUMBER),
+        sa.Column("created_version", NUMBER, nullable=False),
+        sa.Column("version", NUMBER, nullable=False),
+        sa.Column("created_at", NUMBER, nullable=False),
+        sa.Column("updated_at", NUMBER, nullable=False),
+        sa.Column("digest", WORDS),
+        sa.Column("metadata", WORDS),
+        sa.Column("content", WORDS),
         sa.PrimaryKeyConstraint("pk", name="pk_messages"),
         sa.ForeignKeyConstraint(["conversation_pk"], ["conversations.pk"], name="fk_messages_conversation_pk"),
         sa.UniqueConstraint("conversation_pk", "id", name="uq_messages_conversation_pk_id"),
@@ -127,19 +130,19 @@ def create_messages() -> None:
 def create_generations() -> None:
     op.create_table(
         "generations",
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("conversation_pk", sa.Integer(), nullable=False),
-        sa.Column("token_hash", sa.Text(), nullable=False),
-        sa.Column("holder", sa.Text(), nullable=False),
-        sa.Column("phase", sa.Text(), nullable=False),
-        sa.Column("first_position", sa.Integer(), nullable=False),
-        sa.Column("acquired_at", sa.Integer(), nullable=False),
-        sa.Column("ended_at", sa.Integer()),
-        sa.Column("outcome", sa.Text()),
-        sa.Column("begin_digest", sa.Text()),
-        sa.Column("end_digest", sa.Text()),
-        sa.Column("usage", sa.Text()),
-        sa.Column("metadata", sa.Text()),
+        sa.Column("number", NUMBER, nullable=False),
+        sa.Column("conversation_pk", NUMBER, nullable=False),
+        sa.Column("token_hash", WORDS, nullable=False),
+        sa.Column("holder", WORDS, nullable=False),
+        sa.Column("phase", WORDS, nullable=False),
+        sa.Column("first_position", NUMBER, nullable=False),
+        sa.Column("acquired_at", NUMBER, nullable=False),
+        sa.Column("ended_at", NUMBER),
+        sa.Column("outcome", WORDS),
+        sa.Column("begin_digest", WORDS),
+        sa.Column("end_digest", WORDS),
+        sa.Column("usage", WORDS),
+        sa.Column("metadata", WORDS),
         sa.PrimaryKeyConstraint("number", name="pk_generations"),
         sa.ForeignKeyConstraint(["conversation_pk"], ["conversations.pk"], name="fk_generations_conversation_pk"),
         sa.UniqueConstraint("conversation_pk", "token_hash", name="uq_generations_conversation_pk_token_hash"),
@@ -158,28 +161,36 @@ def partial_index(name: str, table: str, columns: list[str], where: str, *, uniq
     op.create_index(name, table, columns, unique=unique, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
-def moment(milliseconds: str) -> str:
-    return f"strftime('%Y-%m-%dT%H:%M:%fZ', {milliseconds} / 1000.0, 'unixepoch')"
-
-
-NOW = "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
-EXPIRED = f"(c.lease_expires_at <= {NOW} OR c.lease_expires_at > {NOW} + c.lease_ttl_ms + 1000)"
+# What the views say in each engine's words.
+WORDS_OF_VIEWS = {
+    "sqlite": {
+        "moment": "strftime('%Y-%m-%dT%H:%M:%fZ', ",
+        "of": " / 1000.0, 'unixepoch')",
+        "now": "CAST(round((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
+    },
+    "postgresql": {
+        "moment": "to_char(to_timestamp(",
+        "of": " / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')",
+        "now": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint",
+    },
+}
+EXPIRED = "(c.lease_expires_at <= {now} OR c.lease_expires_at > {now} + c.lease_ttl_ms + 1000)"
 VIEWS = {
     "v_conversations": f"""
         SELECT c.owner, c.id, c.pk AS incarnation, c.title, c.message_count, c.queued_count, c.version,
                CASE WHEN c.deleted_at IS NOT NULL THEN 'deleted' WHEN c.generation IS NULL THEN 'idle'
                     WHEN {EXPIRED} THEN 'expired' ELSE 'generating' END AS state,
-               p.id AS parent_id, c.forked_from_id, c.forked_from_position, {moment("c.created_at")} AS created_at,
-               {moment("c.updated_at")} AS updated_at, {moment("c.deleted_at")} AS deleted_at, c.metadata
+               p.id AS parent_id, c.forked_from_id, c.forked_from_position, {{moment}}c.created_at{{of}} AS created_at,
+               {{moment}}c.updated_at{{of}} AS updated_at, {{moment}}c.deleted_at{{of}} AS deleted_at, c.metadata
         FROM conversations c LEFT JOIN conversations p ON p.pk = c.parent_pk""",
-    "v_transcripts": f"""
+    "v_transcripts": """
         SELECT c.owner, c.id AS conversation_id, m.position, m.id AS message_id, m.role, m.status, m.content, m.metadata,
-               m.generation, m.version, {moment("m.created_at")} AS created_at, {moment("m.updated_at")} AS updated_at
+               m.generation, m.version, {moment}m.created_at{of} AS created_at, {moment}m.updated_at{of} AS updated_at
         FROM messages m JOIN conversations c ON c.pk = m.conversation_pk
         WHERE c.deleted_at IS NULL AND m.status NOT IN ('deleted', 'queued') ORDER BY m.conversation_pk, m.position""",
-    "v_contexts": f"""
+    "v_contexts": """
         SELECT c.owner, c.id AS conversation_id, m.position, m.id AS message_id, m.role, m.status, m.content,
-               m.summary_through, {moment("m.created_at")} AS created_at
+               m.summary_through, {moment}m.created_at{of} AS created_at
         FROM messages m JOIN conversations c ON c.pk = m.conversation_pk
         LEFT JOIN messages s ON s.conversation_pk = c.pk AND s.position =
             (SELECT max(position) FROM messages
@@ -190,16 +201,16 @@ VIEWS = {
     "v_leases": f"""
         SELECT c.owner, c.id AS conversation_id, g.number AS generation, g.holder, g.phase,
                CASE WHEN {EXPIRED} THEN 'expired' ELSE 'live' END AS state,
-               {moment("g.acquired_at")} AS acquired_at, {moment("c.lease_expires_at")} AS expires_at,
-               {moment("c.interrupt_requested_at")} AS interrupt_requested_at
+               {{moment}}g.acquired_at{{of}} AS acquired_at, {{moment}}c.lease_expires_at{{of}} AS expires_at,
+               {{moment}}c.interrupt_requested_at{{of}} AS interrupt_requested_at
         FROM conversations c JOIN generations g ON g.number = c.generation ORDER BY g.number""",
-    "v_generations": f"""
+    "v_generations": """
         SELECT c.owner, c.id AS conversation_id, c.pk AS incarnation, g.number AS generation, g.holder, g.phase, g.outcome,
-               {moment("g.acquired_at")} AS acquired_at, {moment("g.ended_at")} AS ended_at, g.usage
+               {moment}g.acquired_at{of} AS acquired_at, {moment}g.ended_at{of} AS ended_at, g.usage
         FROM generations g JOIN conversations c ON c.pk = g.conversation_pk ORDER BY g.number""",
-    "v_inputs": f"""
+    "v_inputs": """
         SELECT c.owner, c.id AS conversation_id, m.id AS message_id, m.mode, m.role, m.content,
-               {moment("m.created_at")} AS queued_at
+               {moment}m.created_at{of} AS queued_at
         FROM messages m JOIN conversations c ON c.pk = m.conversation_pk
         WHERE m.status = 'queued' ORDER BY m.conversation_pk, m.pk""",
 }

@@ -120,7 +120,7 @@ def test_lists_page_through_everything_once(client: TestClient) -> None:
         seen += [conversation["id"] for conversation in page["data"]]
         cursor = page["next_cursor"]
     assert seen == [f"c{n}" for n in reversed(range(7))]
-    assert page["change"] == 7
+    assert page["change"] >= 7
 
 
 def test_filters(client: TestClient) -> None:

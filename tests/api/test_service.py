@@ -14,6 +14,7 @@ from sessionstore import errors
 from sessionstore.engine import sqlite3
 from sessionstore.settings import Settings
 from tests.api.conftest import C, message, problem
+from tests.conftest import ENGINE
 from tests.test_values import _all_errors
 
 
@@ -21,7 +22,7 @@ def test_healthy_and_ready(client: TestClient) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     ready = client.get("/readyz").json()
     assert ready["status"] == "ready"
-    assert ready["engine"] == f"SQLite {sqlite3.sqlite_version}"
+    assert ready["engine"].startswith(f"SQLite {sqlite3.sqlite_version}" if ENGINE == "sqlite" else "PostgreSQL ")
     assert "engine_fault" in ready
 
 

@@ -16,13 +16,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
+
 from sessionstore.engine import sqlite3
+from sessionstore.postgresql.transaction import PostgreSQLTransaction
+from sessionstore.postgresql.writing import Writing
 from sessionstore.sqlite.connections import ImmediateSQLite
 from sessionstore.sqlite.writer import Writer
 from sessionstore.transaction import Transaction
+
+ENGINE = os.environ.get("SESSIONSTORE_TEST_ENGINE", "sqlite")
 
 Action = Callable[[], None]
 PATIENCE = 60
@@ -55,12 +62,18 @@ def fail(name: str) -> Action:
     """Raise the driver's error of that name."""
 
     def act() -> None:
+        if ENGINE == "postgresql":
+            raise POSTGRESQL[name](f"injected {name}")
         error = sqlite3.OperationalError(f"injected {name}")
         error.sqlite_errorcode = getattr(codes, name)
         error.sqlite_errorname = name
         raise error
 
     return act
+
+
+POSTGRESQL = {"SQLITE_FULL": psycopg.errors.DiskFull, "SQLITE_IOERR": psycopg.errors.IoError}
+"""What PostgreSQL calls the same."""
 
 
 def kill() -> None:
@@ -78,50 +91,68 @@ def wait_for(file: Path) -> None:
 
 
 def _after_begin(action: Action, _: int) -> Action:
-    begin = Writer.begin
-
-    def patched(self: Writer) -> None:
-        begin(self)
-        action()
-
-    return _patch(Writer, "begin", patched)
+    return _around(action, "after", (Writer, "begin"), (Writing, "_begin"))
 
 
 def _before_commit(action: Action, _: int) -> Action:
-    do_commit = ImmediateSQLite.do_commit
-
-    def patched(self: ImmediateSQLite, connection: Any) -> None:
-        action()
-        do_commit(self, connection)
-
-    return _patch(ImmediateSQLite, "do_commit", patched)
+    return _around(action, "before", (ImmediateSQLite, "do_commit"), (Writing, "_end"))
 
 
 def _after_commit(action: Action, _: int) -> Action:
-    commit = Writer._commit
+    return _around(action, "after", (Writer, "_commit"), (Writing, "_commit"))
 
-    def patched(self: Writer) -> None:
-        commit(self)
+
+def _around(action: Action, when: str, *places: tuple[type, str]) -> Action:
+    """Act before or after these, of which each is an engine's own."""
+
+    def patched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if when == "before":
+                action()
+            done = original(*arguments)
+            if when == "after":
+                action()
+            return done
+
+        return call
+
+    undos = [_patch(owner, name, patched(getattr(owner, name))) for owner, name in places]
+    return partial(_all, undos)
+
+
+def _all(actions: list[Action]) -> None:
+    for action in actions:
         action()
-
-    return _patch(Writer, "_commit", patched)
 
 
 def _statement(action: Action, number: int) -> Action:
-    run, counts = Transaction._run, dict[int, int]()
+    undos = [_statement_of(kind, action, number) for kind in (Transaction, PostgreSQLTransaction)]
+    return partial(_all, undos)
+
+
+def _statement_of(kind: type[Transaction], action: Action, number: int) -> Action:
+    run, counts = kind._run, dict[int, int]()
 
     def patched(self: Transaction, statement: Any, parameters: Any) -> Any:
         counts[id(self)] = counts.get(id(self), 0) + 1
-        if counts[id(self)] == number and (getattr(self._connection, "connection", self._connection)).in_transaction:
+        if counts[id(self)] == number and _writes(self._connection):
             self.failed = None
             try:
                 action()
-            except sqlite3.Error as error:
+            except (sqlite3.Error, psycopg.Error) as error:
                 self.failed = error
                 raise
         return run(self, statement, parameters)
 
-    return _patch(Transaction, "_run", patched)
+    return _patch(kind, "_run", patched)
+
+
+def _writes(cursor: Any) -> bool:
+    """Whether this is a transaction that may write."""
+    connection = getattr(cursor, "connection", cursor)
+    if isinstance(connection, psycopg.Connection):
+        return bool(connection.execute("SHOW transaction_read_only").fetchone() == ("off",))
+    return bool(connection.in_transaction)
 
 
 def _patch(owner: type, name: str, replacement: Any) -> Action:

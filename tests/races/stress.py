@@ -1,6 +1,6 @@
-"""Free-running rounds: several servers on one file, clients that do anything, kill -9 and restarts in between.
+"""Free-running rounds: several servers on one database, clients that do anything, kill -9 and restarts in between.
 
-    python -m tests.races.stress [--seconds 600] [--seed N]     (make stress)
+    python -m tests.races.stress [--seconds 600] [--seed N] [--engine postgresql]     (make stress)
 
 Every call and answer is recorded, and each conversation's history must be explained by some order of its calls. The seed
 decides what the clients ask and when servers die; it is printed, so that a run can be repeated.
@@ -15,12 +15,14 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx2
 
-from tests.conftest import Tables
+from tests import servers
+from tests.conftest import Tables, faults
 from tests.races.history import Entry, explained, shortest_unexplained
 from tests.races.operations import Op, Outcome, over_http
 from tests.rules import Call, Said
@@ -216,16 +218,29 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
+    parser.add_argument("--engine", choices=("sqlite", "postgresql"), default="sqlite")
     asked = parser.parse_args()
     sys.stdout.write(f"seed {asked.seed}\n")
-    with tempfile.TemporaryDirectory() as directory:
-        return _rounds(Path(directory) / "stress.db", asked.seconds, asked.seed)
+    with _database(asked.engine) as url:
+        return _rounds(url, asked.seconds, asked.seed)
 
 
-def _rounds(file: Path, seconds: float, seed: int) -> int:
+@contextmanager
+def _database(engine: str) -> Iterator[str]:
+    """A new one: a file, or on a server of our own."""
+    if engine == "sqlite":
+        with tempfile.TemporaryDirectory() as directory:
+            yield f"sqlite:///{directory}/stress.db"
+        return
+    with servers.Server(servers.DURABLE) as server:
+        server.execute("CREATE DATABASE stress")
+        yield server.url("stress")
+
+
+def _rounds(url: str, seconds: float, seed: int) -> int:
     choice, end, number, calls = random.Random(seed), time.monotonic() + seconds, 0, 0
-    fleet = Fleet(f"sqlite:///{file}", SERVERS)
-    tables = Tables(file)
+    fleet = Fleet(url, SERVERS)
+    tables = Tables(url)
     while time.monotonic() < end:
         number += 1
         ids = [f"e{number}-{n}" for n in range(IDS)]
@@ -236,9 +251,11 @@ def _rounds(file: Path, seconds: float, seed: int) -> int:
             sys.stdout.write(f"seed {seed}, epoch {number}: {wrong}\n")
             return 1
     fleet.stop()
-    sound = tables.one("PRAGMA integrity_check")
-    sys.stdout.write(f"{calls} calls in {number} epochs, {fleet.kills} servers killed, every history explained, file {sound}\n")
-    return int(sound != "ok")
+    broken = [] if tables.sound() else ["the file is damaged"]
+    broken += [str(fault) for fault in faults(url)]
+    said = "every history explained" + ("" if not broken else f", but {broken}")
+    sys.stdout.write(f"{calls} calls in {number} epochs, {fleet.kills} servers killed, {said}\n")
+    return int(bool(broken))
 
 
 if __name__ == "__main__":

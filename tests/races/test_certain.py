@@ -1,6 +1,5 @@
 """The bad moment made certain: a writer that stands still, fails or dies at each point of its transaction."""
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -13,12 +12,13 @@ import pytest
 from sessionstore import Store, errors
 from sessionstore.sqlite import room
 from sessionstore.transaction import Transaction
-from tests.conftest import TOKEN, Clock, Tables, reply, texts, user
+from tests.conftest import ENGINE, TOKEN, Clock, Tables, reply, texts, user
 from tests.races.arenas import Process
 from tests.races.failpoints import fail, failpoint, pause, wait_for
 from tests.races.operations import Op, message, on_store, op
 
-POINTS = ["after_begin", "statement:1", "statement:2", "before_commit"]
+# A file is locked by its BEGIN, a row by the first statement.
+POINTS = [*(["after_begin", "statement:1"] if ENGINE == "sqlite" else []), "statement:2", "before_commit"]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -97,16 +97,14 @@ def statements_of(store: Store, operation: Op, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_m7_an_error_at_any_statement_leaves_nothing(
-    plain: Store, url: str, tmp_path: Path, path: Path, clock: Clock, tables: Tables, name: str, monkeypatch: pytest.MonkeyPatch
+    plain: Store, url: str, copied: Callable[[], str], clock: Clock, tables: Tables, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At each statement of each mutation, and at its COMMIT: nothing of the call is stored, and no lock is left behind."""
     monkeypatch.setattr(room, "TRY_AGAIN_SECONDS", 0)
     furnish(plain)
     operation = MUTATIONS[name]
     plain.close()
-    trial = tmp_path / "trial.db"
-    shutil.copy(path, trial)
-    with Store.open(f"sqlite:///{trial}", clock=clock) as elsewhere:
+    with Store.open(copied(), clock=clock) as elsewhere:
         statements = statements_of(elsewhere, operation, monkeypatch)
     assert statements >= 2
     before = tables.everything()
@@ -115,7 +113,9 @@ def test_m7_an_error_at_any_statement_leaves_nothing(
         for point in points:
             with failpoint(point, fail("SQLITE_FULL")):
                 code = on_store(store, operation).code
-            assert code == ("outcome-unknown" if point == "before_commit" else "disk-full"), point
+            # A server says that it did not commit; a file's commit that fails may be in its log.
+            unknown = point == "before_commit" and ENGINE == "sqlite"
+            assert code == ("outcome-unknown" if unknown else "disk-full"), point
             assert tables.everything() == before, point
         assert on_store(store, operation).code == "done"
         assert tables.everything() != before
@@ -123,7 +123,7 @@ def test_m7_an_error_at_any_statement_leaves_nothing(
 
 @pytest.mark.parametrize("name", ["truncate", "compact", "fork", "delete", "finish", "cascade", "acquire over another"])
 def test_m17_a_process_killed_between_two_statements_leaves_all_or_nothing(
-    plain: Store, url: str, tables: Tables, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: Path, clock: Clock
+    plain: Store, url: str, tables: Tables, name: str
 ) -> None:
     furnish(plain)
     plain.close()
@@ -133,13 +133,13 @@ def test_m17_a_process_killed_between_two_statements_leaves_all_or_nothing(
         assert victim.perform(MUTATIONS[name]).code == "killed"
         victim.stop()
         assert tables.everything() == before
-    assert tables.one("PRAGMA integrity_check") == "ok"
+    assert tables.sound()
     victim = Process(url, "after_commit_before_answer", "kill")
     assert victim.perform(MUTATIONS[name]).code == "killed"
     victim.stop()
     after = tables.everything()
     assert after != before
-    assert tables.one("PRAGMA integrity_check") == "ok"
+    assert tables.sound()
 
 
 def test_r6_a_fork_that_failed_half_way_was_never_there(plain: Store) -> None:

@@ -7,11 +7,10 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from tests.conftest import Tables
+from tests.conftest import ENGINE, Tables
 from tests.races.arenas import ARENAS, Arena
 from tests.races.operations import Outcome, message, op
 
@@ -21,20 +20,26 @@ _ids = count()
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory, template: Path) -> Path:
-    return Path(shutil.copy(template, tmp_path_factory.mktemp("races") / "races.db"))
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One database for all races."""
+    if ENGINE == "sqlite":
+        template = request.getfixturevalue("template")
+        yield f"sqlite:///{shutil.copy(template, tmp_path_factory.mktemp('races') / 'races.db')}"
+        return
+    with request.getfixturevalue("postgresql").database() as url:
+        yield url
 
 
 @pytest.fixture(scope="module", params=ARENAS)
-def arena(request: pytest.FixtureRequest, file: Path) -> Iterator[Arena]:
-    opened = ARENAS[request.param](f"sqlite:///{file}", SEATS)
+def arena(request: pytest.FixtureRequest, place: str) -> Iterator[Arena]:
+    opened = ARENAS[request.param](place, SEATS)
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def left(file: Path) -> Tables:
-    return Tables(file)
+def left(place: str) -> Tables:
+    return Tables(place)
 
 
 @pytest.fixture
