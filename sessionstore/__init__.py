@@ -19,7 +19,7 @@ from sessionstore.limits import Limits
 from sessionstore.liveturn import LiveTurn
 from sessionstore.mirror import Mirror
 from sessionstore.model import Answer, Conversation, Generation, Lease, Message, Page, Tag
-from sessionstore.store import Store, restore
+from sessionstore.store import Store, copy, restore
 
 __version__ = "0.1.0"
 
@@ -43,6 +43,7 @@ __all__ = [
     "Store",
     "Tag",
     "__version__",
+    "copy",
     "errors",
     "restore",
 ]

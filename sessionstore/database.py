@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
@@ -30,6 +30,13 @@ class Pulse(Protocol):
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Run `look` in one snapshot."""
+
+
+class Counters(NamedTuple):
+    """Numbers that are never given twice."""
+
+    life: int
+    turn: int
 
 
 class Database(ABC):
@@ -143,6 +150,14 @@ class Database(ABC):
     @abstractmethod
     def erase_traces(self) -> bool:
         """Make sure that what was deleted is nowhere any more. False while somebody still may see it: try again then."""
+
+    @abstractmethod
+    def counters(self, transaction: Transaction) -> Counters:
+        """The last numbers that were given to lives and turns, whether those still are there or not."""
+
+    @abstractmethod
+    def go_on_from(self, transaction: Transaction, counters: Counters) -> None:
+        """Give numbers behind these, and behind all that are there, from now on."""
 
     @abstractmethod
     def back_up(self, folder: Path, keep: int | None) -> BackedUp:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Alembic is imported where there is something to migrate: it is a third of what starting costs, and nothing afterwards.
 HEAD = "0002"
 """The newest revision."""
+COPYING = "copying "
+"""In front of what stands in place of the revision of a database that is not whole yet. See `copying`."""
 
 
 def script_location() -> Path:
@@ -57,6 +59,8 @@ def verify(database: Database) -> None:
         return
     if revision is None and _is_foreign(database):
         raise NotADatabase(reason=f"{database.name} is another program's database")
+    if revision is not None and revision.startswith(COPYING):
+        raise DatabaseUnusable(reason=f"{database.name} is half of a copy: run `sessionstore copy` again to finish it")
     known = {script.revision for script in scripts().walk_revisions()}
     if revision is None or revision in known:
         raise SchemaBehind(reason=f"the schema of {database.name} is at {revision or 'nothing'}, not at {HEAD}")
@@ -81,6 +85,19 @@ def upgrade(url: str, revision: str = "head", *, busy_timeout_ms: int = 60_000) 
     if revision in ("head", HEAD):
         _index(url, busy_timeout_ms)
     return True
+
+
+def prepare(url: str) -> None:
+    """Bring a database to the newest schema that is to be copied into, unless that has begun already."""
+    if exists(url):
+        database = open_database(url)
+        try:
+            begun = (current(database) or "").startswith(COPYING)
+        finally:
+            database.close()
+        if begun:
+            return
+    upgrade(url)
 
 
 def _index(url: str, busy_timeout_ms: int) -> None:

@@ -447,6 +447,21 @@ class Imported(Value, frozen=True, kw_only=True):
         )
 
 
+class Copied(Value, frozen=True, kw_only=True):
+    """What was copied to another database: how many of so many conversations are there, and how many messages were written."""
+
+    conversations: int = 0
+    messages: int = 0
+    total: int = 0
+
+    def __add__(self, other: "Copied") -> "Copied":
+        return Copied(
+            conversations=self.conversations + other.conversations,
+            messages=self.messages + other.messages,
+            total=max(self.total, other.total),
+        )
+
+
 class Found(Value, frozen=True, kw_only=True):
     """A message in which all words were found, and the part of its text where; `marks` are where in that the words are.
 

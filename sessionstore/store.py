@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from sessionstore import forking, migrate, orders, repeats
+from sessionstore import copying, forking, migrate, orders, repeats
 from sessionstore.conversation import GuardedConversation
 from sessionstore.database import Database
 from sessionstore.door import Carry, Door
@@ -34,6 +34,7 @@ from sessionstore.model import (
     Children,
     Compacted,
     Conversation,
+    Copied,
     Created,
     IfMatch,
     Message,
@@ -64,6 +65,17 @@ def restore(backup: Path | str, url: str, *, clock: Callable[[], int] = system_c
     `repair` it. Raises `BackupUnusable` and `DatabaseUnusable`.
     """
     return backups.restore(Path(backup), url, clock(), migrate.upgrade)
+
+
+def copy(source: str, target: str, *, progress: Callable[[Copied], Any] | None = None) -> Copied:
+    """Copy the database of one URL into that of another, which is empty: from a file to a server, say, or back.
+
+    Every row is as it was in the moment in which this began: lives, versions, turns, tombstones, leases that are held. Who had
+    a tag, a cursor or a token goes on with it. What is written to the source after that moment is not in the copy, so stop what
+    writes there first. A copy that was interrupted goes on where it was when it is begun again, and nobody can open the target
+    before it is whole. Raises `DatabaseUnusable` for a target that is not empty, or is half of another copy.
+    """
+    return copying.copy(source, target, progress)
 
 
 class Store(Upkeep):

@@ -71,6 +71,11 @@ class Transaction:
         """How many rows were changed."""
         return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
 
+    def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
+        """The same statement for each of these parameters."""
+        for parameters in rows:
+            self._run(statement, parameters)
+
     def each(self, statement: Statement, **parameters: Any) -> Iterator[Any]:
         """All rows, one by one as they are read."""
         yield from self._run(statement, parameters)

@@ -19,6 +19,7 @@ from sessionstore.errors import SchemaBehind, SessionStoreError
 from sessionstore.exporting import Format
 from sessionstore.model import Imported, Pruned
 from sessionstore.settings import Settings
+from sessionstore.store import copy as copied
 from sessionstore.store import restore as restored
 
 
@@ -153,6 +154,24 @@ def restore(database: str | None, *, as_json: bool, backup: Path) -> None:
     done = restored(backup, settings_of(database).database_url)
     show_one(plain(done), f"{done.file} is restored, {done.bytes} bytes", as_json=as_json)
     _warn(done.faults)
+
+
+@main.command()
+@json_option
+@click.option("--from", "source", metavar="URL", required=True, help="The database that is copied. It is only read.")
+@click.option("--to", "target", metavar="URL", required=True, help="An empty one, or one that this copy has begun.")
+def copy(*, as_json: bool, source: str, target: str) -> None:
+    """Copy a database into an empty one, of the same kind or another: every row as it is, leases too.
+
+    Stop what writes to it first. Interrupted, it goes on when it is run again; until it is whole nobody can open the target.
+
+    \b
+    Example: sessionstore copy --from sqlite:///conversations.db --to postgresql://store@db.example/conversations
+    """
+    with _bar("Copying", shown=True) as advance:
+        done = copied(source, target, progress=lambda done: advance(done.conversations, done.total))
+    words = f"{done.conversations} conversations are in {name_of(target)}; {done.messages} messages were written"
+    show_one({**plain(done), "from": name_of(source), "to": name_of(target)}, words, as_json=as_json)
 
 
 def _warn(faults: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
 
-from sessionstore.database import Database
+from sessionstore.database import Counters, Database
 from sessionstore.errors import (
     BackupUnusable,
     Closed,
@@ -279,6 +279,16 @@ class PostgreSQLDatabase(Database):
         except DRIVER_ERRORS as error:
             raise plain(self._postgresql.known(error)) from error
 
+    def counters(self, transaction: Transaction) -> Counters:
+        """See `Database`."""
+        life, turn = transaction.row(NUMBERS)
+        return Counters(life=int(life), turn=int(turn))
+
+    def go_on_from(self, transaction: Transaction, counters: Counters) -> None:
+        """See `Database`."""
+        transaction.rows(NOTE_NUMBERS, life=counters.life, turn=counters.turn)
+        transaction.run(CATCH_UP)
+
     def back_up(self, folder: Path, keep: int | None) -> BackedUp:  # noqa: ARG002
         """See `Database`."""
         raise BackupUnusable(
@@ -293,6 +303,13 @@ IS_STANDBY = text("SELECT pg_is_in_recovery()")
 SETTINGS = ("server_version", "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names", "max_connections")
 SETTING = text("SELECT current_setting(:name)")
 SIZE = text("SELECT pg_database_size(current_database())")
+# A sequence of which nothing was taken yet has a last value too, and is not called.
+NUMBERS = text("""
+    SELECT (SELECT last_value - 1 + is_called::int FROM conversations_pk_seq),
+           (SELECT last_value - 1 + is_called::int FROM generations_number_seq)""")
+NOTE_NUMBERS = text("""
+    SELECT setval('conversations_pk_seq', :life + 1, false), setval('generations_number_seq', :turn + 1, false),
+           setval('messages_pk_seq', (SELECT coalesce(max(pk), 0) FROM messages) + 1, false)""")
 # Rows that came from a server whose transactions have higher numbers than this one's.
 _AHEAD = "coalesce(max(change), 0) + 1 - pg_snapshot_xmin(pg_current_snapshot())::text::bigint * 4096"
 IS_BEHIND = text(f"SELECT {_AHEAD} > (SELECT base FROM change_epoch) FROM conversations")

@@ -1,6 +1,6 @@
 """What a change gets to run statements with on PostgreSQL: the server's clock, and numbers for what it changes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from sessionstore.dialect import NTH_CHANGE, Statement
@@ -57,6 +57,19 @@ class PostgreSQLTransaction(Transaction):
         if self._now is None:
             self._now = self._schema.judge(self._asked(self._schema.question, {}).fetchone())
         return self._now
+
+    def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
+        """See `Transaction`: without waiting for each of them."""
+        sql, constants = self._statements[statement]
+        if self.failed is not None:
+            raise self.failed
+        if self._connection is None:
+            raise Dead
+        try:
+            self._connection.executemany(sql, [{**constants, **row} for row in rows])
+        except self._statements.errors as error:
+            self.failed = error
+            raise
 
     def each(self, statement: Statement, **parameters: Any) -> Iterator[Any]:
         """See `Transaction`."""

@@ -135,6 +135,10 @@ INTEGRITY = sqlalchemy.text("PRAGMA integrity_check(1)")
 INTEGRITY_FAULTS = sqlalchemy.text("PRAGMA integrity_check(100)")
 BROKEN_REFERENCES = sqlalchemy.text('SELECT "table", rowid, parent FROM pragma_foreign_key_check LIMIT 100')
 COMMITS = "PRAGMA data_version"
+# The last numbers of the tables with AUTOINCREMENT. (https://www.sqlite.org/autoinc.html)
+NUMBERS = "SELECT name, seq FROM sqlite_sequence"
+FORGET_NUMBERS = "DELETE FROM sqlite_sequence WHERE name IN ('conversations', 'generations')"
+NOTE_NUMBERS = "INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)"
 SETTINGS = ("journal_mode", "page_size", "page_count", "freelist_count")
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy
 from sqlalchemy import Connection
 
-from sessionstore.database import Database
+from sessionstore.database import Counters, Database
 from sessionstore.errors import Busy, Closed, Nested, SchemaChanged, StorageFailed, Unavailable
 from sessionstore.items import Fold, Keys, Lane, LoopItem, ThreadItem
 from sessionstore.matching import Hit
@@ -303,6 +303,21 @@ class SQLiteDatabase(Database):
             more = self.write(partial(Transaction.use, action=partial(fulltext.merge, begin=begin)), Lane.ALONE)
             begin = False
         return self.empty_log()
+
+    def counters(self, transaction: Transaction) -> Counters:
+        """See `Database`."""
+        found = dict(transaction.use(lambda connection: connection.execute(connections.NUMBERS).fetchall()))
+        return Counters(life=found.get("conversations", 0), turn=found.get("generations", 0))
+
+    def go_on_from(self, transaction: Transaction, counters: Counters) -> None:
+        """See `Database`."""
+        numbers = {"conversations": counters.life, "generations": counters.turn}
+
+        def change(connection: Any) -> None:
+            connection.execute(connections.FORGET_NUMBERS)
+            connection.executemany(connections.NOTE_NUMBERS, numbers.items())
+
+        transaction.use(change)
 
     def back_up(self, folder: Path, keep: int | None) -> BackedUp:
         """See `Database`."""
