@@ -2,19 +2,32 @@
 
 from alembic import context
 from sqlalchemy import Connection
+from sqlalchemy.schema import SchemaItem
 
-from sessionstore.engines import migration
-from sessionstore.schema import metadata
+from sessionstore.engines import is_postgresql, migration
+from sessionstore.schema import ONLY_IN, metadata
 from sessionstore.settings import Settings
+
+BESIDE = ("ix_messages_words",)
+"""Indexes of expressions, which no table of the models has."""
 
 
 def is_ours(name: str | None, kind: str, _: object) -> bool:
-    """The search index is FTS5's: neither it nor what it keeps itself in is a table of the models."""
-    return kind != "table" or name in ("search_pending", "search_state") or not (name or "").startswith("search")
+    """SQLite's search index is FTS5's: neither it nor what it keeps itself in is a table of the models."""
+    if kind != "table":
+        return name not in BESIDE
+    return name in ("search_pending", "search_state") or not (name or "").startswith("search")
+
+
+def is_here(found: SchemaItem, *_: object) -> bool:
+    """Some tables are there for one engine alone."""
+    only = found.info.get(ONLY_IN)
+    return only is None or only == context.get_context().dialect.name
 
 
 OPTIONS = {
     "include_name": is_ours,
+    "include_object": is_here,
     "target_metadata": metadata,
     "transactional_ddl": True,
     "transaction_per_migration": False,
@@ -29,13 +42,16 @@ def run(connection: Connection) -> None:
         context.run_migrations()
 
 
+def url_of() -> str:
+    return context.get_x_argument(as_dictionary=True).get("url") or Settings.from_environment().database_url
+
+
 if context.is_offline_mode():
-    context.configure(dialect_name="sqlite", literal_binds=True, **OPTIONS)
+    context.configure(dialect_name="postgresql" if is_postgresql(url_of()) else "sqlite", literal_binds=True, **OPTIONS)
     with context.begin_transaction():
         context.run_migrations()
 elif "connection" in context.config.attributes:
     run(context.config.attributes["connection"])
 else:
-    url = context.get_x_argument(as_dictionary=True).get("url") or Settings.from_environment().database_url
-    with migration(url) as own_connection:
+    with migration(url_of()) as own_connection:
         run(own_connection)

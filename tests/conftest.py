@@ -17,6 +17,7 @@ from sessionstore import AsyncStore, Draft, Store, migrate
 from sessionstore.client import AsyncClient, Client
 from sessionstore.engine import sqlite3
 from sessionstore.engines import invariants_of
+from sessionstore.postgresql.database import PostgreSQLDatabase
 from sessionstore.sqlite.database import SQLiteDatabase
 from tests import trace
 from tests.live import LiveServer
@@ -190,6 +191,16 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
             assert faults(url) == []
 
 
+@pytest.fixture
+def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where a database can be made: no file yet, or one on a server in which nothing is."""
+    if ENGINE == "sqlite":
+        yield f"sqlite:///{tmp_path}/empty.db"
+        return
+    with request.getfixturevalue("postgresql").copied("template0") as url:
+        yield url
+
+
 def faults(place: Path | str) -> list[Any]:
     """What breaks an invariant, found like an operator would."""
     invariants = invariants_of("sqlite:///x" if isinstance(place, Path) else place)
@@ -259,6 +270,13 @@ def on_file(store: Store) -> SQLiteDatabase:
     """The database of a store, which is a file."""
     assert isinstance(store.database, SQLiteDatabase)
     return store.database
+
+
+def in_line(store: Store) -> int:
+    """How many calls wait for their turn in this process."""
+    if isinstance(store.database, PostgreSQLDatabase):
+        return store.database._lines._waiting
+    return len(on_file(store)._groups._lanes)
 
 
 class Tables:

@@ -49,6 +49,7 @@ def test_an_age_that_is_none_is_wrong_usage(run: Any, age: str) -> None:
     assert "is no age" in refused.stderr
 
 
+@pytest.mark.one_file
 def test_purge_says_whether_it_is_done(run: Any, plain: Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plain.delete("old")
     assert run("purge").stdout == "nothing that was deleted is left\n"

@@ -28,6 +28,7 @@ def generating(store: Store) -> None:
         store.acquire(id, "worker", token=token_of(id))
 
 
+@pytest.mark.one_file
 def test_all_are_stored_in_one_transaction(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     commits: list[Any] = []
     commit = ImmediateSQLite.do_commit
@@ -128,6 +129,7 @@ def test_what_is_wrong_in_the_call_is_refused_as_a_whole(store: Store, tables: T
     assert tables.everything() == before
 
 
+@pytest.mark.one_file
 def test_a_database_that_fails_stores_none_of_them(plain: Store, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     from sessionstore.transaction import Transaction
 

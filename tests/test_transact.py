@@ -14,7 +14,7 @@ from sessionstore import AsyncStore, GuardedConversation, Limits, Store, errors
 from sessionstore.drafts import prepare_all
 from sessionstore.store import UNGUARDED
 from sessionstore.unguarded import UnguardedConversation
-from tests.conftest import TOKEN, Clock, Tables, face, on_file, reply, texts, user
+from tests.conftest import TOKEN, Clock, Tables, face, in_line, reply, texts, user
 
 
 @pytest.fixture(params=["Store", "AsyncStore"])
@@ -216,7 +216,7 @@ def test_the_clock_is_read_after_the_lock_is_held(plain: Store, clock: Clock) ->
     inside.wait(10)
     rival.start()
     # He has asked, and waits.
-    while not len(on_file(plain)._groups._lanes):
+    while not in_line(plain):
         time.sleep(0.001)
     clock.advance(5000)
     go.set()

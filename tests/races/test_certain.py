@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sessionstore import Store, errors
+from sessionstore.postgresql.transaction import PostgreSQLTransaction
 from sessionstore.sqlite import room
 from sessionstore.transaction import Transaction
 from tests.conftest import ENGINE, TOKEN, Clock, Tables, reply, texts, user
@@ -82,15 +83,16 @@ def furnish(store: Store) -> None:
 def statements_of(store: Store, operation: Op, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many statements an operation runs."""
     seen = 0
-    run = Transaction._run
+    kind = Transaction if ENGINE == "sqlite" else PostgreSQLTransaction
+    run = kind._run
 
-    def counted(self: Transaction, statement: Any, parameters: Any) -> Any:
+    def counted(self: Any, statement: Any, parameters: Any) -> Any:
         nonlocal seen
         seen += 1
         return run(self, statement, parameters)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Transaction, "_run", counted)
+        patch.setattr(kind, "_run", counted)
         assert on_store(store, operation).code == "done"
     return seen
 
