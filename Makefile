@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-newer-engine test-postgres races races-postgres stress faults faults-long prove-guards model check format bench wheel fuzz clean
+.PHONY: help serve test test-newer-engine test-postgres races races-postgres stress faults faults-long failover prove-guards model check format bench wheel fuzz clean
 
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
@@ -40,6 +40,9 @@ faults: .venv/dev  ## Kill, cut the power, fill the disk, move the clock, …: a
 
 faults-long: .venv/dev  ## The same as often and as long as the table in docs/faults.md says (WRITE=docs/faults.md keeps it)
 	$(BIN)/python -m tests.faults --long $(if $(WRITE),--write $(WRITE))
+
+failover: .venv/dev  ## Kill API servers, restart and crash PostgreSQL, promote a standby: acknowledged, lost, and the outage
+	$(BIN)/python -m tests.failover
 
 prove-guards: .venv/dev  ## Take each guard out of the code and show which tests notice
 	$(BIN)/python -m tests.prove_guards

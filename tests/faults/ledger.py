@@ -1,5 +1,6 @@
 """Who was told what: kept outside of the product, and held against what is in the file."""
 
+import json
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sessionstore.engine import sqlite3
 from sessionstore.sqlite.invariants import INVARIANTS
+from tests.conftest import Tables, faults
 
 
 class Verdict(NamedTuple):
@@ -64,10 +66,13 @@ class Ledger:
         self.told.update(other.told)
         self.acknowledged += other.acknowledged
 
-    def judge(self, path: Path) -> Verdict:
-        """Acknowledged ⊆ present ⊆ sent, each once, in order, and everything in the file as it always is."""
-        lost, wrong = 0, [*self.wrong, *faults_in(path)]
-        found = _stored(path)
+    def judge(self, place: Path | str, only: str = "") -> Verdict:
+        """Acknowledged ⊆ present ⊆ sent, each once, in order, and everything in the database as it always is.
+
+        `only`: of conversations whose ids begin like that.
+        """
+        lost, wrong = 0, [*self.wrong, *(faults_in(place) if isinstance(place, Path) else map(str, faults(place)))]
+        found = {id: messages for id, messages in _stored(place).items() if id.startswith(only)}
         for id, sent in self.sent.items():
             present = found.pop(id, [])
             lost += len(set(self.told[id]) - {message_id for message_id, _, _ in present})
@@ -86,16 +91,14 @@ class Ledger:
         return wrong
 
 
-def _stored(path: Path) -> dict[str, list[tuple[str, int, Any]]]:
-    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)
-    rows = connection.execute(
-        "SELECT c.id, m.id, m.position, json_extract(m.content, '$') FROM conversations c LEFT JOIN messages m"
+def _stored(place: Path | str) -> dict[str, list[tuple[str, int, Any]]]:
+    rows = Tables(place).rows(
+        "SELECT c.id, m.id, m.position, m.content FROM conversations c LEFT JOIN messages m"
         " ON m.conversation_pk = c.pk AND m.position >= 0 WHERE c.deleted_at IS NULL ORDER BY c.pk, m.position"
-    ).fetchall()
-    connection.close()
+    )
     found: dict[str, list[tuple[str, int, Any]]] = defaultdict(list)
     for id, message_id, position, content in rows:
-        found[id] += [] if message_id is None else [(message_id, position, content)]
+        found[id] += [] if message_id is None else [(message_id, position, json.loads(content))]
     return dict(found)
 
 
