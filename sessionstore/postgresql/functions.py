@@ -27,7 +27,8 @@ CREATE FUNCTION sessionstore_is_json(content text) RETURNS boolean LANGUAGE plpg
 AS $$ BEGIN PERFORM content::json; RETURN true; EXCEPTION WHEN others THEN RETURN false; END $$"""
 
 # At least as generous as the tokenizer that has the last word (`matching`): no letter's case, accent or final form counts.
-_FOLDED = r"""translate(lower(normalize(said, NFD) COLLATE "und-x-icu"), U&'\03C2\017F', U&'\03C3s')"""
+# Up and down again: there are small letters that share their capital.
+_FOLDED = r"""translate(lower(upper(normalize(said, NFD) COLLATE "und-x-icu")), U&'\03C2', U&'\03C3')"""
 _PLAIN = rf"regexp_replace({_FOLDED}, '[\u0300-\u036F]', '', 'g')"
 _UNSAID = ", ".join(f"'{key}'" for key in UNSAID)
 WORDS = rf"""
