@@ -54,7 +54,7 @@ def _children(life: Life, pk: int) -> Iterator[Life]:
 
 
 def _orphan(child: Life) -> None:
-    child.transaction.run(statements.ORPHAN, at=child.row.pk)
+    child.transaction.do(statements.ORPHAN, at=child.row.pk)
     child.raise_version()
     child.write_back()
 
@@ -67,8 +67,8 @@ def _entomb(life: Life, *, erase: bool) -> None:
     row.message_count = row.queued_count = 0
     if erase:
         life.transaction.removed = True
-        life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)
-    life.transaction.run(statements.FORGET_TURNS, pk=row.pk)
+        life.transaction.do(statements.FORGET_MESSAGES, pk=row.pk)
+    life.transaction.do(statements.FORGET_TURNS, pk=row.pk)
     life.write_back()
-    life.transaction.run(statements.BURY, at=row.pk, now=life.now)
+    life.transaction.do(statements.BURY, at=row.pk, now=life.now)
     life.buried = True

@@ -94,7 +94,7 @@ class GuardedConversation(Life):
         self._existing(message_id, if_match)
         version = self.raise_version()
         self.transaction.removed = True
-        self.transaction.run(statements.DELETE_MESSAGE, pk=self.row.pk, message_id=message_id, version=version, now=self.now)
+        self.transaction.do(statements.DELETE_MESSAGE, pk=self.row.pk, message_id=message_id, version=version, now=self.now)
         self.row.message_count -= 1
 
     @mutation
@@ -176,7 +176,7 @@ class GuardedConversation(Life):
         self.extend_lease(self.limits.ttl(ttl_ms))
         if phase is not None and self.limits.phase(phase) != self.stored.turn(number).phase:
             self.raise_version()
-            self.transaction.run(statements.SET_PHASE, at=number, phase=phase)
+            self.transaction.do(statements.SET_PHASE, at=number, phase=phase)
         row = self.row
         return Renewed(
             generation=number,

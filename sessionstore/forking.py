@@ -112,7 +112,7 @@ def fork(life: Life, order: ForkOrder) -> Conversation:
     child = give_birth(life.transaction, birth, life.owner, life.now, life.limits)
     for after in range(-1, -1 if last is None else last, COPIED_AT_ONCE):
         end = min(after + COPIED_AT_ONCE, last)
-        life.transaction.run(statements.COPY_MESSAGES, target=child.row.pk, pk=life.row.pk, after=after, through=end)
+        life.transaction.do(statements.COPY_MESSAGES, target=child.row.pk, pk=life.row.pk, after=after, through=end)
     return child.view()
 
 

@@ -28,7 +28,7 @@ def cancel(life: Life, message_id: str) -> None:
     if _waiting(life, message_id).status != "queued":
         raise InputClaimed(conversation_id=life.row.id, message_id=message_id)
     version = life.raise_version()
-    life.transaction.run(statements.DELETE_MESSAGE, pk=life.row.pk, message_id=message_id, version=version, now=life.now)
+    life.transaction.do(statements.DELETE_MESSAGE, pk=life.row.pk, message_id=message_id, version=version, now=life.now)
     life.row.queued_count -= 1
 
 
@@ -57,7 +57,7 @@ def unclaim(life: Life, generation: int, first_position: int) -> None:
 
 def _place(life: Life, message: Message) -> Message:
     row = life.row
-    life.transaction.run(
+    life.transaction.do(
         statements.CLAIM,
         at=row.pk, message_id=message.id, position=row.next_position, generation=_turn(life),
         version=life.raise_version(), now=life.now,

@@ -137,7 +137,7 @@ class Life:
         written = self._written(draft, self.raise_version(), existing, summary_through)
         if existing is not None:
             self.transaction.removed = True
-        self.transaction.run(
+        self.transaction.do(
             statements.PUT_MESSAGE,
             conversation_pk=written.incarnation, id=written.id, position=written.position, role=written.role,
             content=written.content_json, metadata=written.metadata_json, status=written.status, mode=None,
@@ -149,7 +149,7 @@ class Life:
     def queue_message(self, draft: Prepared, mode: Mode) -> Message:
         """Store a message without a place."""
         row, version, metadata = self.row, self.raise_version(), draft.metadata_json or "{}"
-        self.transaction.run(
+        self.transaction.do(
             statements.PUT_MESSAGE,
             conversation_pk=row.pk, id=draft.id, position=None, role=draft.role, content=draft.content_json,
             metadata=metadata, status="queued", mode=mode, summary_through=None, generation=None,
@@ -206,7 +206,7 @@ class Life:
         self, outcome: Outcome, *, end_digest: str | None = None, usage: str | None = None, complete: bool = False
     ) -> None:
         """End the turn: whatever is still partial is interrupted from now on, or, where its holder says so, complete."""
-        self.transaction.run(
+        self.transaction.do(
             statements.END_GENERATION,
             at=self.row.generation,
             now=self.now,
@@ -219,7 +219,7 @@ class Life:
     def drop_lease(self, status: Literal["complete", "interrupted"]) -> None:
         """Nobody holds it any more. `status` is what becomes of messages that were still growing."""
         row, version = self.row, self.raise_version()
-        self.transaction.run(statements.SETTLE_PARTIAL, pk=row.pk, version=version, now=self.now, status=status)
+        self.transaction.do(statements.SETTLE_PARTIAL, pk=row.pk, version=version, now=self.now, status=status)
         row.generation = row.lease_token = row.lease_ttl_ms = row.lease_expires_at = row.interrupt_requested_at = None
         self.holds = False
         self._lease_changed = True
@@ -239,18 +239,18 @@ class Life:
         if self._revived:
             self._advance()
         if self._lease_changed:
-            self.transaction.run(statements.SET_LEASE, at=row.pk, **_lease_columns(row))
+            self.transaction.do(statements.SET_LEASE, at=row.pk, **_lease_columns(row))
         if self._pending:
             told = {
                 "version": row.version, "next_position": row.next_position, "message_count": row.message_count,
                 "queued_count": row.queued_count, "lease_expires_at": row.lease_expires_at,
             }  # fmt: skip
             if self.quiet:
-                self.transaction.run(statements.ADVANCE_QUIETLY, at=row.pk, **told)
+                self.transaction.do(statements.ADVANCE_QUIETLY, at=row.pk, **told)
             else:
-                self.transaction.run(statements.ADVANCE, at=row.pk, now=self.now, **told)
+                self.transaction.do(statements.ADVANCE, at=row.pk, now=self.now, **told)
         elif self._renewed:
-            self.transaction.run(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
+            self.transaction.do(statements.RENEW, at=row.pk, lease_expires_at=row.lease_expires_at)
         self._pending = self._lease_changed = self._renewed = self._revived = False
 
     def close(self) -> None:

@@ -71,6 +71,10 @@ class Transaction:
         """How many rows were changed."""
         return self._run(statement, parameters).rowcount  # type: ignore[no-any-return]
 
+    def do(self, statement: Statement, **parameters: Any) -> None:
+        """Nobody wants to know how many rows were changed, so nobody has to wait for it."""
+        self._run(statement, parameters)
+
     def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
         """The same statement for each of these parameters."""
         for parameters in rows:

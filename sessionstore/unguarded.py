@@ -47,7 +47,7 @@ class UnguardedConversation(Life):
             self.repeated()
         else:
             self.raise_version()
-            self.transaction.run(statements.SET_LABELS, at=self.row.pk, title=new_title, metadata=metadata)
+            self.transaction.do(statements.SET_LABELS, at=self.row.pk, title=new_title, metadata=metadata)
         return self.view()
 
     @mutation

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.a_server
 
 def cut(conversation: GuardedConversation) -> None:
     """End the session that this transaction is in, as the server does on its way down."""
-    connection = conversation.transaction._connection.connection
+    connection = conversation.transaction._connection.session
     with psycopg.connect(**_address(connection), autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
 
@@ -127,9 +127,9 @@ def test_a_commit_whose_answer_is_lost_is_unknown_and_never_made_again(plain: St
     plain.create("c")
     end, ends = Writing._end, list[int]()
 
-    def lost(self: Writing, cursor: Any) -> None:
+    def lost(self: Writing, wire: Any) -> None:
         ends.append(1)
-        end(self, cursor)
+        end(self, wire)
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
     with monkeypatch.context() as patch:
@@ -206,9 +206,9 @@ def test_the_calls_of_a_hot_conversation_share_a_transaction(plain: Store, monke
     plain.create("c")
     end, ends = Writing._end, list[int]()
 
-    def counted(self: Writing, cursor: Any) -> None:
+    def counted(self: Writing, wire: Any) -> Any:
         ends.append(1)
-        end(self, cursor)
+        return end(self, wire)
 
     monkeypatch.setattr(Writing, "_end", counted)
     with ThreadPoolExecutor(16) as pool:

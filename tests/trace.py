@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sessionstore.engine import sqlite3
+from sessionstore.postgresql.wire import Wire
 from sessionstore.postgresql.writing import Writing
 from sessionstore.sqlite.connections import SQLite
 
@@ -63,22 +64,22 @@ def _short(statement: str) -> str:
     return " ".join(statement.split())[:160]
 
 
-class Heard:
-    """A cursor of PostgreSQL's, listened to."""
+class Heard(Wire):
+    """A wire to PostgreSQL, listened to."""
 
-    def __init__(self, cursor: Any, hear: Callable[[str], None]) -> None:
-        self._cursor, self._hear = cursor, hear
+    __slots__ = ("_hear",)
 
-    def execute(self, statement: str, *parameters: Any) -> Any:
-        self._hear("BEGIN IMMEDIATE" if statement == "BEGIN" else statement)
-        self._cursor.execute(statement, *parameters)
-        return self
+    def __init__(self, wire: Wire, hear: Callable[[str], None]) -> None:
+        super().__init__(wire.session)
+        self._hear = hear
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._cursor, name)
+    def send(self, sql: str, parameters: Any = None) -> Any:
+        self._hear(sql)
+        return super().send(sql, parameters)
 
-    def __iter__(self) -> Any:
-        return iter(self._cursor)
+    def send_many(self, sql: str, rows: Any) -> None:
+        self._hear(sql)
+        super().send_many(sql, rows)
 
 
 @contextmanager
@@ -97,8 +98,8 @@ def _listening_to_servers(violations: list[str]) -> Iterator[None]:
     def heard(self: Writing) -> Iterator[Any]:
         trace = Trace(violations)
         trace.hear("BEGIN IMMEDIATE")
-        with transaction(self) as cursor:
-            yield Heard(cursor, trace.hear)
+        with transaction(self) as wire:
+            yield Heard(wire, trace.hear)
 
     Writing._transaction = heard  # type: ignore[method-assign]
     try:

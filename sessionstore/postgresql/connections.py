@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -52,6 +52,23 @@ class Session(psycopg.Connection[Any]):
     """A connection that remembers whether the server has warned."""
 
     warned = False
+    _pipeline_kept: ExitStack | None = None
+    _piped: psycopg.Pipeline
+
+    def piped(self) -> psycopg.Pipeline:
+        """The pipeline that it is in, from when this is first asked until it is closed: to leave one costs a trip."""
+        if self._pipeline_kept is None:
+            self._pipeline_kept = ExitStack()
+            self._piped = self._pipeline_kept.enter_context(self.pipeline())
+        return self._piped
+
+    def close(self) -> None:
+        """Leave the pipeline, and close it."""
+        kept, self._pipeline_kept = self._pipeline_kept, None
+        if kept is not None:
+            with suppress(Exception):
+                kept.close()
+        super().close()
 
     def heed(self, notice: psycopg.errors.Diagnostic) -> None:
         """Hear what the server has to say besides."""

@@ -32,7 +32,7 @@ from sessionstore.postgresql.invariants import INVARIANTS
 from sessionstore.postgresql.lines import Lines
 from sessionstore.postgresql.parts import Whole
 from sessionstore.postgresql.pool import Pool
-from sessionstore.postgresql.pulse import Pulse, Teller, begin_reading
+from sessionstore.postgresql.pulse import Pulse, Teller, read
 from sessionstore.postgresql.transaction import Schema
 from sessionstore.postgresql.writing import Writing, again
 from sessionstore.transaction import Each, Statements, Transaction, system_clock
@@ -137,12 +137,8 @@ class PostgreSQLDatabase(Database):
 
     def _read(self, look: Callable[[Transaction], T]) -> T:
         try:
-            with self._readers.cursor() as cursor:
-                transaction = begin_reading(cursor, self.statements, self._schema)
-                try:
-                    return look(transaction)
-                finally:
-                    transaction.over()
+            with self._readers.wire() as wire:
+                return read(wire, look, self.statements, self._schema)
         except DRIVER_ERRORS as error:
             raise self._postgresql.known(error) from error
         except SchemaChanged as error:
@@ -173,7 +169,7 @@ class PostgreSQLDatabase(Database):
         """See `Database`."""
         self._check_place()
         try:
-            with self._readers.engine().connect() as connection:
+            with self._postgresql.engine().connect() as connection:
                 yield connection
         except DRIVER_ERRORS as error:
             raise plain(self._postgresql.known(error)) from error
@@ -270,12 +266,9 @@ class PostgreSQLDatabase(Database):
         """Run what runs in no transaction, however long it takes."""
         self._check_place()
         try:
-            with self._writers.cursor() as cursor:
-                cursor.execute("SET statement_timeout = 0")
-                try:
-                    cursor.execute(statement)
-                finally:
-                    cursor.execute(f"SET statement_timeout = {self._postgresql.statement_ms}")
+            with self._postgresql.connect() as session:
+                session.execute("SET statement_timeout = 0")
+                session.execute(statement)
         except DRIVER_ERRORS as error:
             raise plain(self._postgresql.known(error)) from error
 

@@ -5,14 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psycopg
 import sqlalchemy
-from psycopg.pq import TransactionStatus
-from sqlalchemy.engine import URL
 from sqlalchemy.pool import QueuePool
 
 from sessionstore.errors import Busy
-from sessionstore.postgresql.connections import DRIVER_ERRORS, PostgreSQL
+from sessionstore.postgresql.connections import PostgreSQL
+from sessionstore.postgresql.wire import Wire
 
 
 class Pool:
@@ -24,15 +22,14 @@ class Pool:
         self._lost_at = 0.0
 
     @contextmanager
-    def cursor(self) -> Iterator[psycopg.Cursor[Any]]:
-        """A cursor outside of any transaction; what is still open at the end is rolled back. Raises `Busy` if none is free."""
+    def wire(self) -> Iterator[Wire]:
+        """A wire outside of any transaction; what is still open at the end is rolled back. Raises `Busy` if none is free."""
         checked_out = self._connected()
-        connection: Any = checked_out.driver_connection
+        wire = Wire(checked_out.driver_connection)
         try:
-            with connection.cursor() as cursor:
-                yield cursor
+            yield wire
         finally:
-            if _settled(connection):
+            if wire.clear():
                 checked_out.close()
             else:
                 self._lost_at = time.monotonic()
@@ -48,25 +45,7 @@ class Pool:
         except sqlalchemy.exc.TimeoutError:
             raise Busy from None
 
-    def engine(self) -> sqlalchemy.Engine:
-        """The same connections for SQLAlchemy."""
-        return sqlalchemy.create_engine(
-            URL.create("postgresql+psycopg"), pool=self._pool, hide_parameters=True, use_native_hstore=False
-        )
-
     def close(self) -> None:
         """Close those that nobody uses. Who uses one closes it on giving it back."""
         self._lost_at = time.monotonic()
         self._pool.dispose()
-
-
-def _settled(connection: psycopg.Connection[Any]) -> bool:
-    """Whether it is as it was, or could be brought back to that."""
-    if connection.closed or connection.broken:
-        return False
-    try:
-        if connection.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-            connection.execute("ROLLBACK")
-    except DRIVER_ERRORS:
-        return False
-    return connection.info.transaction_status is TransactionStatus.IDLE

@@ -14,14 +14,15 @@ from typing import Any, Self, TypeVar
 from sessionstore.errors import SessionStoreError
 from sessionstore.postgresql.connections import DRIVER_ERRORS, PostgreSQL
 from sessionstore.postgresql.transaction import PostgreSQLTransaction, Schema
+from sessionstore.postgresql.wire import Wire
 from sessionstore.transaction import Statements, Transaction
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 CHANNEL = "sessionstore"
 LOOK_EVERY_SECONDS = 1.0
-TELL_EVERY_SECONDS = 0.002
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+TELL_EVERY_SECONDS = 0.005
+SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Pulse:
@@ -50,14 +51,11 @@ class Pulse:
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Run `look` in one snapshot."""
-        with self._connection.cursor() as cursor:
-            transaction = begin_reading(cursor, self._statements, self._schema)
-            try:
-                return look(transaction)
-            finally:
-                transaction.over()
-                if not self._connection.closed:
-                    cursor.execute("ROLLBACK")
+        wire = Wire(self._connection)
+        try:
+            return read(wire, look, self._statements, self._schema)
+        finally:
+            wire.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -66,11 +64,17 @@ class Pulse:
         self._connection.close()
 
 
-def begin_reading(cursor: Any, statements: Statements, schema: Schema) -> PostgreSQLTransaction:
-    """Begin a snapshot in which the server refuses writes, and ask for the time and the schema on the same way."""
-    cursor.execute(SNAPSHOT + schema.question)
-    cursor.nextset()
-    return PostgreSQLTransaction(cursor, statements, schema, now=schema.judge(cursor.fetchone()))
+def read(wire: Wire, look: Callable[[Transaction], T], statements: Statements, schema: Schema) -> T:
+    """Run `look` in one snapshot, in which the server refuses writes."""
+    wire.send(SNAPSHOT)
+    transaction = PostgreSQLTransaction(wire, statements, schema)
+    try:
+        found = look(transaction)
+        transaction.now()
+        return found
+    finally:
+        transaction.over()
+        wire.send("ROLLBACK")
 
 
 class Teller:

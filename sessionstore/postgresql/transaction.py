@@ -1,12 +1,14 @@
 """What a change gets to run statements with on PostgreSQL: the server's clock, and numbers for what it changes."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sessionstore.dialect import NTH_CHANGE, Statement
-from sessionstore.errors import Dead, SchemaChanged
+from sessionstore.errors import Dead, SchemaChanged, SessionStoreError
+from sessionstore.postgresql.wire import Wire
 from sessionstore.transaction import Statements, Transaction
 
+T = TypeVar("T")
 # In a statement of its own behind the lock: what is asked in the statement that waits is answered before it waits.
 CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 REVISION = "(SELECT version_num FROM alembic_version)"
@@ -32,67 +34,107 @@ class Schema:
         return int(now) if self._clock is None else self._clock()
 
 
+LOCKS = "FOR UPDATE"
+
+
 class PostgreSQLTransaction(Transaction):
     """See `Transaction`."""
 
-    __slots__ = ("_changes", "_now", "_schema")
+    __slots__ = ("_asked", "_changes", "_now", "_schema")
 
     def __init__(
-        self,
-        cursor: Any,
-        statements: Statements,
-        schema: Schema,
-        *,
-        now: int | None = None,
-        before: "PostgreSQLTransaction | None" = None,
+        self, wire: Wire, statements: Statements, schema: Schema, *, before: "PostgreSQLTransaction | None" = None
     ) -> None:
-        super().__init__(cursor, statements)
-        self._schema, self._now, self._changes = schema, now, 0
+        super().__init__(wire, statements)
+        self._schema, self._changes = schema, 0
+        self._now: int | None = None
+        self._asked: Any = None
         if before is not None:
             # The same transaction, and so the same lock.
             self._now, self._changes = before._now, before._changes  # noqa: SLF001
 
     def now(self) -> int:
-        """See `Transaction`. Asked once, by the statement that also looks for the schema."""
+        """See `Transaction`. Asked behind the first lock, by the statement that also looks for the schema."""
         if self._now is None:
-            self._now = self._schema.judge(self._asked(self._schema.question, {}).fetchone())
+            asked = self._done(self._asked or self._sent(self._schema.question, None))
+            self._now = self._schema.judge(asked.fetchone())
         return self._now
 
+    def row(self, statement: Statement, **parameters: Any) -> Any:
+        """See `Transaction`."""
+        return self._done(self._run(statement, parameters)).fetchone()
+
+    def rows(self, statement: Statement, **parameters: Any) -> list[Any]:
+        """See `Transaction`."""
+        return self._done(self._run(statement, parameters)).fetchall()  # type: ignore[no-any-return]
+
+    def run(self, statement: Statement, **parameters: Any) -> int:
+        """See `Transaction`."""
+        return int(self._done(self._run(statement, parameters)).rowcount)
+
     def many(self, statement: Statement, rows: Sequence[dict[str, Any]]) -> None:
-        """See `Transaction`: without waiting for each of them."""
+        """See `Transaction`."""
         sql, constants = self._statements[statement]
-        if self.failed is not None:
-            raise self.failed
-        if self._connection is None:
-            raise Dead
-        try:
-            self._connection.executemany(sql, [{**constants, **row} for row in rows])
-        except self._statements.errors as error:
-            self.failed = error
-            raise
+        wire = self._wire()
+        self._answered(lambda: wire.send_many(sql, [{**constants, **row} for row in rows]))
 
     def each(self, statement: Statement, **parameters: Any) -> Iterator[Any]:
         """See `Transaction`."""
-        if self._connection is None:
-            raise Dead
         sql, constants = self._statements[statement]
-        with self._connection.connection.cursor() as cursor:
-            yield from cursor.stream(sql, {**constants, **parameters})
+        yield from self._wire().each(sql, {**constants, **parameters})
+
+    def use(self, action: Callable[[Any], T]) -> T:
+        """See `Transaction`."""
+        wire = self._wire()
+        return self._answered(lambda: action(wire))
+
+    def attempt(self, change: Callable[[Transaction], T]) -> T | SessionStoreError:
+        """See `Transaction`."""
+        wire = self._wire()
+        wire.send("SAVEPOINT part")
+        result: T | SessionStoreError
+        try:
+            result = change(self)
+        except SessionStoreError as error:
+            wire.send("ROLLBACK TO SAVEPOINT part")
+            result = error
+        wire.send("RELEASE SAVEPOINT part")
+        return result
+
+    def settle(self) -> None:
+        """Wait for what was sent, and have met the schema that is known here: also who asked for no time."""
+        self.now()
+        self._answered(self._wire().settle)
 
     def _run(self, statement: Statement, parameters: dict[str, Any]) -> Any:
         sql, constants = self._statements[statement]
         if NTH_CHANGE in constants:
             constants = {**constants, NTH_CHANGE: self._changes}
             self._changes += 1
-        return self._asked(sql, {**constants, **parameters} if constants else parameters)
+        sent = self._sent(sql, {**constants, **parameters} if constants else parameters)
+        if self._now is None and LOCKS in sql:
+            self._asked = self._sent(self._schema.question, None)
+        return sent
 
-    def _asked(self, sql: str, parameters: dict[str, Any]) -> Any:
+    def _sent(self, sql: str, parameters: Any) -> Any:
+        wire = self._wire()
+        return self._answered(lambda: wire.send(sql, parameters))
+
+    def _done(self, sent: Any) -> Any:
+        """What was sent, when all of it is done. The server takes the time of who says nothing only from there on."""
+        self._answered(self._wire().settle)
+        return sent
+
+    def _wire(self) -> Any:
         if self.failed is not None:
             raise self.failed
         if self._connection is None:
             raise Dead
+        return self._connection
+
+    def _answered(self, ask: Callable[[], T]) -> T:
         try:
-            return self._connection.execute(sql, parameters)
+            return ask()
         except self._statements.errors as error:
             self.failed = error
             raise

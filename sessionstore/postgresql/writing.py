@@ -12,6 +12,7 @@ from sessionstore.items import Item, fail, may_begin
 from sessionstore.postgresql.connections import AGAIN, DRIVER_ERRORS, Lost, PostgreSQL
 from sessionstore.postgresql.pool import Pool
 from sessionstore.postgresql.transaction import PostgreSQLTransaction, Schema
+from sessionstore.postgresql.wire import Wire
 from sessionstore.transaction import Statements, Transaction
 
 T = TypeVar("T")
@@ -84,74 +85,79 @@ class Writing:
             fail(items, error)
 
     def _once(self, change: Callable[[Transaction], T]) -> T:
-        with self._transaction() as cursor:
-            transaction = PostgreSQLTransaction(cursor, self._statements, self._schema)
-            result = self._apply(change, transaction)
-            self._commit(cursor)
+        with self._transaction() as wire:
+            result = self._apply(change, PostgreSQLTransaction(wire, self._statements, self._schema))
+            self._commit(wire)
         self._committed()
         return result
 
     def _group(self, items: Sequence[Item]) -> None:
         """Each in a savepoint: what one of them raises undoes that one alone."""
-        with self._transaction() as cursor:
+        with self._transaction() as wire:
             before: PostgreSQLTransaction | None = None
             for item in items:
-                cursor.execute("SAVEPOINT item")
-                before = PostgreSQLTransaction(cursor, self._statements, self._schema, before=before)
-                self._try(item, before, cursor)
-                cursor.execute("RELEASE SAVEPOINT item")
-            self._commit(cursor)
+                wire.send("SAVEPOINT item")
+                before = PostgreSQLTransaction(wire, self._statements, self._schema, before=before)
+                self._try(item, before, wire)
+                wire.send("RELEASE SAVEPOINT item")
+            self._commit(wire)
         self._committed()
 
-    def _try(self, item: Item, transaction: PostgreSQLTransaction, cursor: Any) -> None:
+    def _try(self, item: Item, transaction: PostgreSQLTransaction, wire: Wire) -> None:
         item.error = None
         try:
-            item.result = self._apply(item.change, transaction)
+            item.result = self._apply(item.change, transaction, settled=True)
         except (*DRIVER_ERRORS, Unavailable) as error:
             if isinstance(self._postgresql.known(error), Lost):
                 raise
             raise Undone from error
         except BaseException as error:  # noqa: BLE001  # it is this call's answer
             item.error = error
-            cursor.execute("ROLLBACK TO SAVEPOINT item")
+            wire.send("ROLLBACK TO SAVEPOINT item")
 
     @contextmanager
-    def _transaction(self) -> Iterator[Any]:
+    def _transaction(self) -> Iterator[Wire]:
         try:
-            with self._pool.cursor() as cursor:
-                self._begin(cursor)
-                yield cursor
+            with self._pool.wire() as wire:
+                self._begin(wire)
+                yield wire
         except DRIVER_ERRORS as error:
             raise self._postgresql.known(error) from error
 
-    def _apply(self, change: Callable[[Transaction], T], transaction: PostgreSQLTransaction) -> T:
+    def _apply(self, change: Callable[[Transaction], T], transaction: PostgreSQLTransaction, *, settled: bool = False) -> T:
         with self.within.entered():
             try:
                 result = change(transaction)
                 if transaction.failed is not None:
                     raise transaction.failed
-                # Also who asks for no time has to have met the schema that he knows, as long as he holds his locks.
-                transaction.now()
+                if settled:
+                    # What is wrong in this one shall not be found in the next one.
+                    transaction.settle()
+                else:
+                    # Also who asks for no time has to have met the schema that he knows, as long as he holds his locks.
+                    transaction.now()
             finally:
                 transaction.over()
         return result
 
-    def _begin(self, cursor: Any) -> None:
-        cursor.execute("BEGIN")
+    def _begin(self, wire: Wire) -> None:
+        wire.send("BEGIN")
 
-    def _end(self, cursor: Any) -> None:
-        cursor.execute("COMMIT")
+    def _end(self, wire: Wire) -> Any:
+        ended = wire.send("COMMIT")
+        wire.settle()
+        return ended
 
-    def _commit(self, cursor: Any) -> None:
-        session = cursor.connection
+    def _commit(self, wire: Wire) -> None:
+        session = wire.session
         session.warned = False
         try:
-            self._end(cursor)
+            ended = self._end(wire)
         except DRIVER_ERRORS as error:
             if isinstance(self._postgresql.known(error), Lost) and getattr(error, "sqlstate", None) not in AGAIN:
                 raise OutcomeUnknown from error
             raise
-        if cursor.statusmessage != "COMMIT":
+        if ended.statusmessage != "COMMIT":
             raise StorageFailed(reason="a transaction was rolled back by the server")
         if session.warned:
             # It is committed here, and no standby has said that it has it.

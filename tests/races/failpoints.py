@@ -24,6 +24,7 @@ import psycopg
 
 from sessionstore.engine import sqlite3
 from sessionstore.postgresql.transaction import PostgreSQLTransaction
+from sessionstore.postgresql.wire import Wire
 from sessionstore.postgresql.writing import Writing
 from sessionstore.sqlite.connections import ImmediateSQLite
 from sessionstore.sqlite.writer import Writer
@@ -149,10 +150,11 @@ def _statement_of(kind: type[Transaction], action: Action, number: int) -> Actio
 
 def _writes(cursor: Any) -> bool:
     """Whether this is a transaction that may write."""
-    connection = getattr(cursor, "connection", cursor)
-    if isinstance(connection, psycopg.Connection):
-        return bool(connection.execute("SHOW transaction_read_only").fetchone() == ("off",))
-    return bool(connection.in_transaction)
+    if isinstance(cursor, Wire):
+        asked = cursor.send("SHOW transaction_read_only")
+        cursor.settle()
+        return bool(asked.fetchone() == ("off",))
+    return bool(getattr(cursor, "connection", cursor).in_transaction)
 
 
 def _patch(owner: type, name: str, replacement: Any) -> Action:
