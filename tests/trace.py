@@ -18,6 +18,7 @@ from sessionstore.sqlite.connections import SQLite
 WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
 INDEX = re.compile(r"\s*(INSERT INTO|DELETE FROM|REPLACE INTO|UPDATE) ('main'\.)?'?(search|change_epoch)", re.IGNORECASE)
 FIRST = re.compile(
+    r"(WITH locked AS MATERIALIZED \()?"
     r"SELECT conversations\.pk, conversations\.(id, conversations\.version|owner, conversations\.change)\b"
     r".*\sFROM conversations\b",
     re.DOTALL,

@@ -40,6 +40,13 @@ IDLE_MS = 10_000
 STATEMENT_MS = 60_000
 
 
+# Asked inside of the statement that waits for a lock, the clock would tell when the waiting began. Outside of what is locked
+# first and then handed out, it tells when it has ended; and whoever has the lock keeps migrations away.
+CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+REVISION = "(SELECT version_num FROM alembic_version)"
+LOCKS, LOCKED = " FOR UPDATE", f"WITH locked AS MATERIALIZED ({{}}) SELECT locked.*, {CLOCK}, {REVISION} FROM locked"
+
+
 class Lost(Exception):
     """The connection is gone, or another attempt may succeed: nothing of this one was stored."""
 
@@ -85,6 +92,16 @@ class PostgreSQL:
         self.statement_ms = max(STATEMENT_MS, busy_timeout_ms)
         self.dialect = PGDialect_psycopg(paramstyle="pyformat")  # type: ignore[no-untyped-call]
 
+    def reader(self) -> "Session":
+        """A connection whose transactions are snapshots in which the server refuses writes."""
+        session = self.connect(autocommit=False)
+        session.isolation_level, session.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
+        return session
+
+    def writer(self) -> "Session":
+        """A connection whose transactions begin with their first statement."""
+        return self.connect(autocommit=False)
+
     def connect(self, *, autocommit: bool = True) -> "Session":
         """A connection with the settings that all of ours have. Raises `Unreachable`, `Busy`, or `DatabaseUnusable`."""
         try:
@@ -127,7 +144,10 @@ class PostgreSQL:
         """The SQL of a statement, and the values of its constants."""
         core: Any = statement.variants["postgresql"] if isinstance(statement, Variants) else statement
         compiled = core.compile(dialect=self.dialect)
-        return str(compiled), {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
+        sql = str(compiled)
+        if sql.endswith(LOCKS):
+            sql = LOCKED.format(sql)
+        return sql, {name: bind.value for name, bind in compiled.binds.items() if not bind.required}
 
     def engine(self, *, autocommit: bool = True) -> Engine:
         """SQLAlchemy's way to it, for Alembic."""

@@ -61,8 +61,8 @@ class PostgreSQLDatabase(Database):
         self.name, self._timeout = self._postgresql.name, busy_timeout_ms / 1000
         self.statements = Statements(self._postgresql.compiled, clock or system_clock, DRIVER_ERRORS)
         self._schema = Schema(self.name, clock)
-        self._writers = Pool(self._postgresql, connections, self._timeout)
-        self._readers = Pool(self._postgresql, max(1, connections // 2), self._timeout)
+        self._writers = Pool(self._postgresql.writer, connections, self._timeout)
+        self._readers = Pool(self._postgresql.reader, max(1, connections // 2), self._timeout)
         self._teller = Teller(self._postgresql)
         self._writing = Writing(self._postgresql, self._writers, self.statements, self._schema, self._committed)
         self._lines = Lines(self._writing.run, max_waiting, connections, f"sessionstore-writer {self.name}")

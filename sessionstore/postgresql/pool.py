@@ -1,7 +1,7 @@
 """Connections that are kept open: as many as may be used at once, and none that was open when the server went away."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,15 +9,13 @@ import sqlalchemy
 from sqlalchemy.pool import QueuePool
 
 from sessionstore.errors import Busy
-from sessionstore.postgresql.connections import PostgreSQL
 from sessionstore.postgresql.wire import Wire
 
 
 class Pool:
     """Thread-safe. Connections are made when they are first needed, and the last one used is the next one used."""
 
-    def __init__(self, postgresql: PostgreSQL, size: int, timeout: float) -> None:
-        connect: Any = postgresql.connect
+    def __init__(self, connect: Callable[[], Any], size: int, timeout: float) -> None:
         self._pool = QueuePool(connect, pool_size=size, max_overflow=0, timeout=timeout, use_lifo=True, reset_on_return=None)
         self._lost_at = 0.0
 

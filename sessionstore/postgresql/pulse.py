@@ -22,7 +22,6 @@ T = TypeVar("T")
 CHANNEL = "sessionstore"
 LOOK_EVERY_SECONDS = 1.0
 TELL_EVERY_SECONDS = 0.005
-SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class Pulse:
@@ -30,10 +29,11 @@ class Pulse:
 
     def __init__(self, postgresql: PostgreSQL, statements: Statements, schema: Schema) -> None:
         self._statements, self._schema = statements, schema
-        self._connection = postgresql.connect()
+        self._connection = postgresql.reader()
         self._heard, self._look_at = False, 0.0
         self._connection.add_notify_handler(self._hear)
         self._connection.execute(f"LISTEN {CHANNEL}")
+        self._connection.commit()
 
     def _hear(self, _: Any) -> None:
         self._heard = True
@@ -65,8 +65,7 @@ class Pulse:
 
 
 def read(wire: Wire, look: Callable[[Transaction], T], statements: Statements, schema: Schema) -> T:
-    """Run `look` in one snapshot, in which the server refuses writes."""
-    wire.send(SNAPSHOT)
+    """Run `look` in one snapshot, that of a `reader`."""
     transaction = PostgreSQLTransaction(wire, statements, schema)
     try:
         found = look(transaction)
@@ -74,7 +73,6 @@ def read(wire: Wire, look: Callable[[Transaction], T], statements: Statements, s
         return found
     finally:
         transaction.over()
-        wire.send("ROLLBACK")
 
 
 class Teller:

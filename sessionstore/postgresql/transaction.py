@@ -5,13 +5,11 @@ from typing import Any, TypeVar
 
 from sessionstore.dialect import NTH_CHANGE, Statement
 from sessionstore.errors import Dead, SchemaChanged, SessionStoreError
+from sessionstore.postgresql.connections import CLOCK, LOCKED, REVISION
 from sessionstore.postgresql.wire import Wire
 from sessionstore.transaction import Statements, Transaction
 
 T = TypeVar("T")
-# In a statement of its own behind the lock: what is asked in the statement that waits is answered before it waits.
-CLOCK = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-REVISION = "(SELECT version_num FROM alembic_version)"
 
 
 class Schema:
@@ -26,21 +24,17 @@ class Schema:
         self._expected = revision
         self.question = f"SELECT {CLOCK}, {REVISION}"
 
-    def judge(self, row: Any) -> int:
+    def judge(self, now: int, revision: str | None) -> int:
         """The time, by the answer to the question. Raises `SchemaChanged` when another process has migrated."""
-        now, revision = row
         if self._expected and revision != self._expected:
             raise SchemaChanged(database=self._database, revision=revision or "nothing")
         return int(now) if self._clock is None else self._clock()
 
 
-LOCKS = "FOR UPDATE"
-
-
 class PostgreSQLTransaction(Transaction):
     """See `Transaction`."""
 
-    __slots__ = ("_asked", "_changes", "_now", "_schema")
+    __slots__ = ("_changes", "_now", "_schema")
 
     def __init__(
         self, wire: Wire, statements: Statements, schema: Schema, *, before: "PostgreSQLTransaction | None" = None
@@ -48,21 +42,25 @@ class PostgreSQLTransaction(Transaction):
         super().__init__(wire, statements)
         self._schema, self._changes = schema, 0
         self._now: int | None = None
-        self._asked: Any = None
         if before is not None:
             # The same transaction, and so the same lock.
             self._now, self._changes = before._now, before._changes  # noqa: SLF001
 
     def now(self) -> int:
-        """See `Transaction`. Asked behind the first lock, by the statement that also looks for the schema."""
+        """See `Transaction`. Told with what was locked first, together with the schema."""
         if self._now is None:
-            asked = self._done(self._asked or self._sent(self._schema.question, None))
-            self._now = self._schema.judge(asked.fetchone())
+            self._now = self._schema.judge(*self._done(self._sent(self._schema.question, None)).fetchone())
         return self._now
 
     def row(self, statement: Statement, **parameters: Any) -> Any:
         """See `Transaction`."""
-        return self._done(self._run(statement, parameters)).fetchone()
+        found = self._done(self._run(statement, parameters)).fetchone()
+        if found is None or not self._statements[statement][0].startswith(LOCKED[:11]):
+            return found
+        *row, now, revision = found
+        if self._now is None:
+            self._now = self._schema.judge(now, revision)
+        return row
 
     def rows(self, statement: Statement, **parameters: Any) -> list[Any]:
         """See `Transaction`."""
@@ -111,10 +109,7 @@ class PostgreSQLTransaction(Transaction):
         if NTH_CHANGE in constants:
             constants = {**constants, NTH_CHANGE: self._changes}
             self._changes += 1
-        sent = self._sent(sql, {**constants, **parameters} if constants else parameters)
-        if self._now is None and LOCKS in sql:
-            self._asked = self._sent(self._schema.question, None)
-        return sent
+        return self._sent(sql, {**constants, **parameters} if constants else parameters)
 
     def _sent(self, sql: str, parameters: Any) -> Any:
         wire = self._wire()

@@ -19,23 +19,27 @@ FETCHED_AT_ONCE = 500
 class Wire:
     """A session's statements, in their order. What they answered is there once they are settled, and so are their errors."""
 
-    __slots__ = ("_named", "session")
+    __slots__ = ("_named", "_waiting", "session")
 
     def __init__(self, session: Session) -> None:
-        self.session, self._named = session, 0
+        self.session, self._named, self._waiting = session, 0, False
 
     def send(self, sql: str, parameters: Any = None) -> psycopg.Cursor[Any]:
         """Have it done."""
         self.session.piped()
+        self._waiting = True
         return self.session.cursor().execute(sql, parameters)
 
     def send_many(self, sql: str, rows: Sequence[Any]) -> None:
         """The same for each of these parameters."""
+        self._waiting = True
         self.session.cursor().executemany(sql, rows)
 
     def settle(self) -> None:
         """Wait until all of it is done. Raises the first error."""
-        self.session.piped().sync()
+        if self._waiting:
+            self._waiting = False
+            self.session.piped().sync()
 
     def clear(self) -> bool:
         """Bring it back to where no transaction is open. Answers whether that is so."""
@@ -47,8 +51,7 @@ class Wire:
             return False
         try:
             if session.info.transaction_status in (TransactionStatus.INTRANS, TransactionStatus.INERROR):
-                self.send("ROLLBACK")
-                self.settle()
+                session.rollback()
         except DRIVER_ERRORS:
             return False
         return session.info.transaction_status is TransactionStatus.IDLE
@@ -61,6 +64,7 @@ class Wire:
         cursor.execute(f"DECLARE {name} NO SCROLL CURSOR FOR {sql}", parameters, prepare=False)
         while True:
             fetched = self.session.cursor()
+            self._waiting = True
             fetched.execute(f"FETCH FORWARD {FETCHED_AT_ONCE} FROM {name}", prepare=False)
             self.settle()
             rows = fetched.fetchall()

@@ -119,7 +119,6 @@ class Writing:
     def _transaction(self) -> Iterator[Wire]:
         try:
             with self._pool.wire() as wire:
-                self._begin(wire)
                 yield wire
         except DRIVER_ERRORS as error:
             raise self._postgresql.known(error) from error
@@ -139,9 +138,6 @@ class Writing:
             finally:
                 transaction.over()
         return result
-
-    def _begin(self, wire: Wire) -> None:
-        wire.send("BEGIN")
 
     def _end(self, wire: Wire) -> Any:
         ended = wire.send("COMMIT")

@@ -92,7 +92,7 @@ def wait_for(file: Path) -> None:
 
 
 def _after_begin(action: Action, _: int) -> Action:
-    return _around(action, "after", (Writer, "begin"), (Writing, "_begin"))
+    return _around(action, "after", (Writer, "begin"))
 
 
 def _before_commit(action: Action, _: int) -> Action:
