@@ -8,21 +8,21 @@ from sessionstore.engines import is_postgresql, migration
 from sessionstore.schema import ONLY_IN, metadata
 from sessionstore.settings import Settings
 
-BESIDE = ("ix_messages_words",)
+BESIDE = ("ix_messages_words", "ix_conversations_title")
 """Indexes of expressions, which no table of the models has."""
 
 
 def is_ours(name: str | None, kind: str, _: object) -> bool:
     """SQLite's search index is FTS5's: neither it nor what it keeps itself in is a table of the models."""
     if kind != "table":
-        return name not in BESIDE
+        return context.get_context().dialect.name == "sqlite" or name not in BESIDE
     return name in ("search_pending", "search_state") or not (name or "").startswith("search")
 
 
 def is_here(found: SchemaItem, *_: object) -> bool:
-    """Some tables are there for one engine alone."""
-    only = found.info.get(ONLY_IN)
-    return only is None or only == context.get_context().dialect.name
+    """Some tables, and indexes by columns, are there for one engine alone."""
+    here = context.get_context().dialect.name
+    return found.info.get(ONLY_IN) in (None, here) and (here == "sqlite" or getattr(found, "name", "") not in BESIDE)
 
 
 OPTIONS = {

@@ -31,8 +31,12 @@ _c = conversations.c
 _COPIED = (generations, messages)
 _of = {table: select(table).where(table.c.conversation_pk == b("of")) for table in _COPIED}
 _keys = {table: next(iter(table.primary_key)) for table in (conversations, *_COPIED)}
-CONVERSATIONS = select(conversations).where(_c.pk > b("after")).order_by(_c.pk).limit(PAGE_ROWS)
-BETWEEN = select(conversations).where(_c.pk > b("after"), _c.pk <= b("last")).order_by(_c.pk)
+# With how many rows each has: those of what is deleted are erased without a word in its own.
+_counts = [
+    select(func.count()).select_from(table).where(table.c.conversation_pk == _c.pk).scalar_subquery() for table in _COPIED
+]
+CONVERSATIONS = select(conversations, *_counts).where(_c.pk > b("after")).order_by(_c.pk).limit(PAGE_ROWS)
+BETWEEN = select(conversations, *_counts).where(_c.pk > b("after"), _c.pk <= b("last")).order_by(_c.pk)
 ROWS = {table: found.where(_keys[table] > b("after")).order_by(_keys[table]).limit(PAGE_ROWS) for table, found in _of.items()}
 INSERT = {table: insert(table).values({column.name: b(column.name) for column in table.c}) for table in (*_keys, pruned)}
 FORGET = {table: delete(table).where(table.c.conversation_pk == b("of")) for table in _COPIED}
@@ -105,13 +109,18 @@ class Copying:
     def _copy(self, snapshot: Transaction) -> None:
         self._done = Copied(total=snapshot.row(COUNT[conversations])[0])
         self._waiting.clear()
+        # First all that is another one now: the keys of its rows may be others' since.
         for there, here in self._pages(snapshot):
-            known = {row[0]: _comparable(row) for row in here}
-            for pk in known.keys() - {row[0] for row in there}:
-                self._forget(pk)
+            wanted = {row[0]: _comparable(row) for row in there}
+            for row in here:
+                if _comparable(row) != wanted.get(row[0]):
+                    self._forget(row[0])
+        self._flush()
+        for there, here in self._pages(snapshot):
+            kept = {row[0] for row in here}
             for row in there:
-                if _comparable(row) != known.get(row[0]):
-                    self._copy_conversation(snapshot, row, known=row[0] in known)
+                if row[0] not in kept:
+                    self._copy_conversation(snapshot, row)
                 self._done += Copied(conversations=1)
         self._flush()
         self._finish(snapshot)
@@ -131,9 +140,7 @@ class Copying:
         for statement in (FORGET_PARENTS, *FORGET.values(), FORGET_CONVERSATION):
             self._put(statement, [{"of": pk}])
 
-    def _copy_conversation(self, snapshot: Transaction, row: Sequence[Any], *, known: bool) -> None:
-        if known:
-            self._forget(row[0])
+    def _copy_conversation(self, snapshot: Transaction, row: Sequence[Any]) -> None:
         # Its parent may come later; and until it is whole it is equal to none.
         values = {**_named(conversations, row), "parent_pk": None}
         self._put(INSERT[conversations], [{**values, "change": UNFINISHED}])
@@ -162,8 +169,11 @@ class Copying:
             for statement, rows in batch:
                 transaction.many(statement, rows)
 
-        if batch:
-            self._target.write(change, Lane.ALONE)
+        try:
+            if batch:
+                self._target.write(change, Lane.ALONE)
+        except self._target.contradictions as error:
+            raise _changed(self._target) from error
         if self._progress is not None:
             self._progress(self._done)
 
@@ -173,7 +183,7 @@ class Copying:
         def change(transaction: Transaction) -> None:
             for count in COUNT.values():
                 if transaction.row(count) != snapshot.row(count):
-                    raise DatabaseUnusable(reason=f"{self._target.name} was changed by somebody else: begin the copy again")
+                    raise _changed(self._target)
             for page in _parents(snapshot):
                 transaction.many(SET_PARENT, page)
             transaction.run(FORGET_PRUNED)
@@ -182,6 +192,10 @@ class Copying:
             transaction.run(MARK, mark=migrate.HEAD)
 
         self._target.write(change, Lane.ALONE)
+
+
+def _changed(target: Database) -> DatabaseUnusable:
+    return DatabaseUnusable(reason=f"{target.name} was changed by somebody else: begin the copy again")
 
 
 def _parents(snapshot: Transaction) -> Iterator[list[dict[str, Any]]]:
@@ -194,7 +208,7 @@ def _parents(snapshot: Transaction) -> Iterator[list[dict[str, Any]]]:
 
 
 def _named(table: Table, row: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(table.c.keys(), row, strict=True))
+    return dict(zip(table.c.keys(), row[: len(table.c)], strict=True))
 
 
 def _comparable(row: Sequence[Any]) -> tuple[Any, ...]:

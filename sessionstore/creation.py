@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from sessionstore import statements
+from sessionstore import queries, statements
 from sessionstore.errors import ConversationDeleted, ConversationExists, ConversationNotFound
 from sessionstore.life import Life, Row
 from sessionstore.limits import Limits
@@ -97,6 +97,14 @@ def check_vacant(transaction: Transaction, owner: str, id: str, create_digest: s
         same = made_by(transaction, there, create_digest)
         raise ConversationExists(conversation_id=id, incarnation=there.pk, same=same)
     check_buried(transaction, owner, id, recreate)
+
+
+def check_free(transaction: Transaction, owner: str, id: str) -> None:
+    """Raise what an id that lives or was deleted has to say; looked up without a lock, so only the first of two looks."""
+    there = transaction.row(queries.INCARNATION, owner=owner, id=id)
+    if there is not None:
+        raise ConversationExists(conversation_id=id, incarnation=there[0])
+    check_buried(transaction, owner, id, None)
 
 
 def check_buried(transaction: Transaction, owner: str, id: str, recreate: int | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from sessionstore import bulk, forgetting, jsontext
-from sessionstore.creation import check_vacant, living
+from sessionstore.creation import check_buried, check_free, check_vacant, living
 from sessionstore.database import Database
 from sessionstore.drafts import new_id
 from sessionstore.errors import ConversationDeleted, ConversationExists, InvalidInput
@@ -86,7 +86,7 @@ class Importing:
         self._met += 1
         self._leaving_out = False
         try:
-            self._database.read(lambda transaction: check_vacant(transaction, self._owner, line.id, ""))
+            self._database.read(lambda transaction: check_free(transaction, self._owner, line.id))
         except (ConversationExists, ConversationDeleted):
             if not self._skip_existing:
                 raise
@@ -164,6 +164,8 @@ class Importing:
             parent_pk=None if parent is None else parent.pk, forked_from_id=line.forked_from_id,
             forked_from_position=line.forked_from_position,
         )  # fmt: skip
+        # Only now nobody else can take the id.
+        check_buried(transaction, self._owner, line.id, None)
 
 
 class Arrival:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    func,
     literal_column,
 )
 
@@ -113,7 +114,10 @@ Index(
     sqlite_where=_child,
     postgresql_where=_child,
 )
-Index("ix_conversations_title", conversations.c.owner, conversations.c.title, sqlite_where=TITLED, postgresql_where=TITLED)
+# A server's index has room for the beginning of a title only.
+TITLE_BEGINS = 200
+title_begins = func.left(conversations.c.title, literal_column(str(TITLE_BEGINS)))
+Index("ix_conversations_title", conversations.c.owner, conversations.c.title, sqlite_where=TITLED).ddl_if(dialect="sqlite")
 Index(
     "ix_conversations_leased",
     conversations.c.owner,

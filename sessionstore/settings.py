@@ -33,7 +33,9 @@ def _setting(about: str, default: Any = MISSING, factory: Any = MISSING) -> Any:
 class Settings:
     """Everything that can be set from outside, besides the limits."""
 
-    database_url: str = _setting("Where the database is: sqlite:///path/to/file.db", factory=default_database_url)
+    database_url: str = _setting(
+        "Where the database is: sqlite:///path/to/file.db, or postgresql://user@host/database", factory=default_database_url
+    )
     host: str = _setting("The address that `serve` listens on; loopback only", "127.0.0.1")
     port: int = _setting("The port that `serve` listens on; 0 takes a free one", 8080)
     synchronous: str = _setting("full: acknowledged means durable; normal: the last commits may go with the power", "full")

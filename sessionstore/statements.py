@@ -19,9 +19,19 @@ from sqlalchemy import (
     update,
 )
 
-from sessionstore.dialect import InsertIfVacant, Upsert, next_change
+from sessionstore.dialect import InsertIfVacant, Upsert, Variants, next_change
 from sessionstore.schema import CHANGED as CHANGED_ROW
-from sessionstore.schema import LIVING, PARTIAL, SUMMARY, TITLED, conversations, generations, messages
+from sessionstore.schema import (
+    LIVING,
+    PARTIAL,
+    SUMMARY,
+    TITLE_BEGINS,
+    TITLED,
+    conversations,
+    generations,
+    messages,
+    title_begins,
+)
 
 c, m, g = conversations.c, messages.c, generations.c
 b = bindparam
@@ -41,7 +51,14 @@ TOMBSTONE = (
 CHILDREN = select(c.pk).where(c.parent_pk == b("pk"), literal_column("parent_pk IS NOT NULL"), LIVING).order_by(c.pk)
 CREATE_DIGEST = select(c.create_digest).where(c.pk == b("pk"))
 LABELS = select(c.title, c.metadata).where(c.pk == b("pk"))
-TITLES = select(c.title).where(c.owner == b("owner"), c.title >= b("first"), c.title < b("end"), TITLED)
+_titles = select(c.title).where(c.owner == b("owner"), c.title >= b("first"), c.title < b("end"), TITLED)
+_begins: ColumnElement[int] = literal_column(str(TITLE_BEGINS))
+TITLES = Variants(
+    sqlite=_titles,
+    postgresql=_titles.where(
+        title_begins >= func.left(b("first"), _begins), title_begins <= func.left(b("end"), _begins)
+    ),
+)  # fmt: skip
 
 INSERT_CONVERSATION = InsertIfVacant(
     conversations,

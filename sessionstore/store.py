@@ -102,9 +102,9 @@ class Store(Upkeep):
         clock: Callable[[], int] | None = None,
         limits: Limits = DEFAULT_LIMITS,
     ) -> Self:
-        """Open the database of a URL like `sqlite:///conversations.db`.
+        """Open the database of a URL like `sqlite:///conversations.db`, or `postgresql://store@db.example/conversations`.
 
-        It is created and brought to the newest schema only with `migrate_first`. Raises `SchemaBehind`, `SchemaAhead`,
+        A file is created and brought to the newest schema only with `migrate_first`. Raises `SchemaBehind`, `SchemaAhead`,
         `NotADatabase`, `UnsupportedUrl`, `Busy`. `synchronous="normal"` may lose the last commits at a power failure.
         A call that cannot begin within `busy_timeout_ms`, or that finds `max_waiting` others waiting, raises `Busy`.
         """
@@ -246,10 +246,11 @@ class Store(Upkeep):
         return self._door.guarded(call, change, repeat)
 
     def save_all(self, saves: Sequence[Save]) -> list[Answer[Saved] | SessionStoreError]:
-        """Put up to 64 messages of conversations that the caller is generating, in one transaction and in their order.
+        """Put up to 64 messages of conversations that the caller is generating, in their order, in one transaction.
 
         Each is judged by itself, as `put` does with its token, and has its own answer or error in the list. What is wrong in
-        the call itself (`InvalidInput`) or with the database (`Unavailable`) is raised, and then none of them is stored.
+        the call itself (`InvalidInput`) or with the database (`Unavailable`) is raised, and then none of them is stored. On
+        PostgreSQL each conversation has a transaction of its own, and its own `Unavailable` in the list.
         """
         return self._door.guarded_each(orders.saves(self.limits, saves))
 

@@ -192,6 +192,16 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
+def second(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Another database, with nothing in it but the schema."""
+    if ENGINE == "sqlite":
+        yield f"sqlite:///{shutil.copy(request.getfixturevalue('template'), tmp_path / 'second.db')}"
+        return
+    with request.getfixturevalue("postgresql").database() as url:
+        yield url
+
+
+@pytest.fixture
 def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """Where a database can be made: no file yet, or one on a server in which nothing is."""
     if ENGINE == "sqlite":

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_file
 PROGRAM = """
 import sys
 from sessionstore import Draft, Store
 
-pytestmark = pytest.mark.one_file
 with Store.open(sys.argv[1], migrate_first=True) as store:
     store.create("c", messages=[Draft(role="user", content="basil")])
     print(store.check_ready().name, store.check_ready().fault, len(store.search("basil").items))

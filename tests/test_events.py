@@ -603,6 +603,7 @@ def test_who_waits_no_more_is_forgotten() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.one_file
 def test_an_error_of_the_disk_is_not_hidden_by_a_second_one(plain: Store) -> None:
     def rolled_back(transaction: Any) -> None:
         transaction._connection.execute("ROLLBACK")

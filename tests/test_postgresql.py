@@ -1,5 +1,6 @@
 """What is PostgreSQL's alone: what happens when transactions are refused, cut off, late, or acknowledged by half."""
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,10 +13,11 @@ from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sessionstore import Save, Store, errors, migrate
+from sessionstore import Limits, Save, Store, errors, migrate
 from sessionstore.conversation import GuardedConversation
 from sessionstore.postgresql import connections, pulse
 from sessionstore.postgresql.pulse import Teller
@@ -117,6 +119,8 @@ def test_a_connection_that_is_lost_before_the_commit_is_made_again(plain: Store)
         runs.append(1)
         if len(runs) == 1:
             cut(conversation)
+        # As long as nothing was sent to be committed, a lost connection is only that.
+        conversation.view()
 
     plain.transact("c", change)
     assert len(runs) == 2
@@ -185,6 +189,68 @@ def _taken() -> psycopg.Error:
             return type("D", (), {"constraint_name": "uq_conversations_living"})()
 
     return Taken("duplicate key")
+
+
+def test_a_call_for_several_that_is_given_up_harms_nobody(url: str, clock: Clock) -> None:
+    """It waited for too long: nothing of it is done, and whoever stands behind it is served."""
+    with Store.open(url, clock=clock, busy_timeout_ms=300) as store:
+        for id in ("a", "b"):
+            store.create(id)
+            store.acquire(id, "w", token=f"{TOKEN}-{id}")
+        saves = [Save(conversation_id=id, token=f"{TOKEN}-{id}", message=reply("late", "r")) for id in ("a", "b")]
+        inside, go = threading.Event(), threading.Event()
+
+        def slow(_: GuardedConversation) -> None:
+            inside.set()
+            go.wait(10)
+
+        with ThreadPoolExecutor(20) as pool:
+            holder = [pool.submit(store.transact, id, slow, token=f"{TOKEN}-{id}") for id in ("a", "b")]
+            inside.wait(10)
+            given_up = [pool.submit(store.save_all, saves) for _ in range(17)]
+            assert {_code(call.result) for call in given_up} == {"busy"}
+            go.set()
+            for call in holder:
+                call.result(30)
+            assert store.append("a", [user("served")], token=f"{TOKEN}-a").value[0].position == 0
+            calls = [pool.submit(store.append, "b", [user(n)], token=f"{TOKEN}-b") for n in range(8)]
+            assert {_code(call.result) for call in calls} == {"done"}
+        assert texts(store, "a") == ["served"]
+
+
+def test_a_group_judges_each_by_the_time_at_which_it_has_the_lock(plain: Store) -> None:
+    """What the first one locked is given back when it is undone; somebody else may have come in since."""
+    times: list[int] = []
+
+    def change(transaction: Any) -> None:
+        times.append(transaction.now())
+        if len(times) == 1:
+            raise errors.Stale(conversation_id="c", version=1)
+
+    with plain.database._writing._transaction() as wire:  # type: ignore[attr-defined]
+        writing = plain.database._writing  # type: ignore[attr-defined]
+        plain.database._schema._clock = iter([1, 2, 3]).__next__  # type: ignore[attr-defined]
+        from sessionstore.items import Item, Lane
+
+        before = None
+        for _ in range(2):
+            wire.send("SAVEPOINT item")
+            before = PostgreSQLTransaction(wire, writing._statements, writing._schema, before=before)
+            writing._try(Item(change, Lane.GROUPED, ("c",), 0, 5), before, wire)
+    assert times == [1, 2]
+
+
+def test_the_servers_clock_is_read_when_the_lock_is_had(url: str) -> None:
+    """A caller who waited is judged by the time after the wait, by the clock of the server."""
+    with Store.open(url) as store:
+        store.create("c")
+        with ThreadPoolExecutor(1) as pool:
+            with held(store, "c"):
+                waiting = pool.submit(store.append, "c", [user("late")])
+                time.sleep(0.3)
+                before = Tables(url).one("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+            stored = waiting.result(30).value[0]
+        assert stored.created_at >= before
 
 
 # Who waits for whom -------------------------------------------------------------------------------------------------------
@@ -368,6 +434,31 @@ def test_rows_from_a_server_with_higher_numbers_are_followed_by_higher_ones(url:
         assert [c.id for c in store.conversations().items] == ["new", "old"]
 
 
+def test_opening_a_store_while_others_write_hides_nothing(plain: Store, url: str, clock: Clock) -> None:
+    """Whoever has drawn a number and has not committed would come in behind what is taken for complete."""
+    for id in ("slow", "quick"):
+        plain.create(id)
+    since = plain.list_changes().change
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(conversation: GuardedConversation) -> None:
+        conversation.append([user("slow")])
+        conversation.view()
+        inside.set()
+        go.wait(10)
+
+    with Store.open(url, clock=clock) as other, ThreadPoolExecutor(1) as pool:
+        late = pool.submit(other.transact, "slow", slow)
+        inside.wait(10)
+        plain.append("quick", [user("quick")])
+        Store.open(url, clock=clock).close()
+        told = plain.list_changes(since)
+        go.set()
+        late.result(30)
+    rest = plain.list_changes(told.change)
+    assert {c.id for c in (*told.conversations, *rest.conversations)} == {"slow", "quick"}
+
+
 def test_a_change_that_is_still_to_come_is_found(plain: Store, url: str) -> None:
     plain.create("c")
     with psycopg.connect(url) as operator:
@@ -375,6 +466,78 @@ def test_a_change_that_is_still_to_come_is_found(plain: Store, url: str) -> None
     assert [fault.invariant for fault in plain.check().faults] == ["order"]
     with psycopg.connect(url) as operator:
         operator.execute("UPDATE conversations SET change = change - 1000000000000")
+
+
+def test_an_import_does_not_bring_back_what_was_deleted_meanwhile(
+    plain: Store, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its first look and its last step somebody creates the id and deletes it."""
+    import io
+
+    from sessionstore import creation, importing
+
+    with Store.open(url, clock=clock) as other:
+        other.create("x", messages=[user("m")])
+        file = io.BytesIO()
+        other.export(file)
+        other.delete("x")
+        clock.advance(40 * 86_400_000)
+        other.create("newest")
+        other.prune()
+        look = creation.check_vacant
+
+        def meanwhile(transaction: Any, owner: str, id: str, digest: str) -> None:
+            look(transaction, owner, id, digest)
+            other.create("x")
+            other.delete("x")
+
+        monkeypatch.setattr(importing, "check_vacant", meanwhile)
+        monkeypatch.setattr("sessionstore.postgresql.database.in_a_change", lambda: False)
+        with pytest.raises(errors.ConversationDeleted):
+            plain.import_(io.BytesIO(file.getvalue()))
+        with pytest.raises(errors.ConversationDeleted):
+            plain.get("x")
+
+
+@pytest.mark.parametrize("default", ["default_transaction_isolation = 'repeatable read'", "default_transaction_read_only = on"])
+def test_the_defaults_of_a_database_change_no_promise(url: str, clock: Clock, default: str) -> None:
+    name = url.rpartition("/")[2]
+    with psycopg.connect(url, autocommit=True) as operator:
+        for setting in (default, "synchronous_commit = off", "client_min_messages = error"):
+            operator.execute(f"ALTER DATABASE {name} SET {setting}")
+        try:
+            with Store.open(url, clock=clock) as store:
+                store.create("c")
+                found = store.database.write(
+                    lambda transaction: [
+                        transaction.row(sqlalchemy.text(f"SHOW {setting}"))[0]
+                        for setting in ("transaction_isolation", "synchronous_commit", "client_min_messages")
+                    ]
+                )
+            assert found == ["read committed", "on", "warning"]
+        finally:
+            operator.execute("SET default_transaction_read_only = off")
+            operator.execute(f"ALTER DATABASE {name} RESET ALL")
+
+
+def test_a_blocked_conversation_starves_no_other(url: str, clock: Clock) -> None:
+    with Store.open(url, clock=clock) as store:
+        for id in ("a", "b"):
+            store.create(id)
+
+        async def main() -> None:
+            from sessionstore import AsyncStore
+
+            async with AsyncStore(store) as awaited:
+                await awaited.append("a", [user("a thread is there")])
+                with held(store, "a"):
+                    first = asyncio.create_task(awaited.append("a", [user("blocked")]))
+                    second = asyncio.create_task(awaited.append("b", [user("free")]))
+                    await asyncio.wait_for(second, 3)
+                    assert not first.done()
+                await first
+
+        asyncio.run(main())
 
 
 # Events across servers ----------------------------------------------------------------------------------------------------
@@ -554,6 +717,71 @@ def test_a_message_is_found_by_each_of_its_words(plain: Store, words: list[str])
 # Where it is, and how it is -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("title", ["\u4e00" * 1000, "😀" * 1000])
+def test_a_long_title_in_any_script_is_stored_and_numbered(plain: Store, title: str) -> None:
+    import random
+
+    letters = [chr(random.Random(n).randrange(0x4E00, 0x9FFF)) for n in range(1000)] if title[0] == "\u4e00" else list(title)
+    plain.create("c", title="".join(letters))
+    plain.fork("c", "f")
+    plain.fork("c", "g")
+    assert [plain.get(id).title[-4:] for id in ("f", "g")] == [" (2)", " (3)"]  # type: ignore[index]
+
+
+def test_what_is_too_long_for_an_index_is_refused(url: str, clock: Clock) -> None:
+    import random
+
+    limits = Limits(id_length=1000)
+    with Store.open(url, clock=clock, limits=limits) as store, pytest.raises(errors.InvalidInput, match="too long"):
+        store.create("".join(chr(random.Random(n).randrange(0x4E00, 0x9FFF)) for n in range(1000)))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("HAUPTSTRA\u1e9eE", "hauptstraße"), ("5µm", "5μm"), ("foo\u0305bar", "foo"), ("\ufb00 \u03c2 \u03a3", "\u03c3")],
+)
+def test_letters_that_are_the_same_are_found(plain: Store, text: str, word: str) -> None:
+    from sessionstore.matching import looked_through, question
+
+    plain.create("c", messages=[user(text)])
+    assert bool(plain.search(word).items) == bool(looked_through([(1, "s", text.encode())], question([word], ["s"])))
+
+
+def test_a_value_with_a_zero_is_no_value_with_a_space(plain: Store) -> None:
+    plain.create("c", metadata={"k": "v\x00", "a\x00b": 1})
+    assert plain.conversations(metadata_key="k", metadata_value="v ").items == []
+    assert plain.conversations(metadata_key="a b").items == []
+
+
+def test_a_closed_store_waits_for_who_is_inside_and_keeps_no_connection(url: str, clock: Clock) -> None:
+    store = Store.open(url, clock=clock)
+    store.create("c")
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(conversation: GuardedConversation) -> None:
+        inside.set()
+        go.wait(10)
+        conversation.append([user("in time")])
+
+    with ThreadPoolExecutor(2) as pool:
+        writing = pool.submit(store.transact, "c", slow)
+        inside.wait(10)
+        closing = pool.submit(store.close)
+        time.sleep(0.1)
+        assert not closing.done()
+        go.set()
+        writing.result(30)
+        closing.result(30)
+    with psycopg.connect(url) as operator:
+        count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        end = time.monotonic() + 10
+        while operator.execute(count).fetchone() != (0,) and time.monotonic() < end:
+            time.sleep(0.01)
+            operator.rollback()
+        assert operator.execute(count).fetchone() == (0,)
+    assert Tables(url).rows("SELECT content FROM messages") == [('"in time"',)]
+
+
 def test_a_server_that_is_not_there_is_unreachable_and_no_password_is_told() -> None:
     url = "postgresql://store:hunter2@127.0.0.1:9/store"
     with pytest.raises(errors.Unreachable) as refused:
@@ -563,6 +791,10 @@ def test_a_server_that_is_not_there_is_unreachable_and_no_password_is_told() -> 
     with pytest.raises(errors.UnsupportedUrl) as unknown:
         Store.open("postgresql://store:hunter2@h/d?nonsense=1")
     assert "hunter2" not in str(unknown.value)
+    for wrong in ("sslmode=maybe", "connect_timeout=soon"):
+        with pytest.raises(errors.UnsupportedUrl) as unknown:
+            Store.open(f"postgresql://store:hunter2@127.0.0.1:9/d?{wrong}")
+        assert "hunter2" not in str(unknown.value)
 
 
 def test_a_database_that_is_not_there_is_unusable(url: str) -> None:

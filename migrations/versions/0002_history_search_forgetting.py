@@ -25,7 +25,9 @@ def upgrade() -> None:
     partial_index("ix_conversations_list", "conversations", ["owner", "change", "parent_pk", "updated_at"], living)
     partial_index("ix_conversations_created", "conversations", ["owner", "pk"], living)
     partial_index("ix_conversations_children", "conversations", ["parent_pk", "change"], "parent_pk IS NOT NULL")
-    partial_index("ix_conversations_title", "conversations", ["owner", "title"], f"{living} AND title IS NOT NULL")
+    # A server's index has room for the beginning of a title only.
+    titles = sa.text('"left"(title, 200)') if is_postgresql() else "title"
+    partial_index("ix_conversations_title", "conversations", ["owner", titles], f"{living} AND title IS NOT NULL")
     partial_index("ix_messages_summaries", "messages", ["conversation_pk", "position"], "summary_through IS NOT NULL")
     partial_index("ix_generations_used", "generations", ["ended_at"], "usage IS NOT NULL")
     create_pruned()
@@ -94,7 +96,7 @@ def replace_inputs(condition: str) -> None:
     op.execute(f"CREATE VIEW v_inputs AS {INPUTS.format(condition=condition, moment=moment)}")
 
 
-def partial_index(name: str, table: str, columns: list[str], where: str) -> None:
+def partial_index(name: str, table: str, columns: list[str | sa.TextClause], where: str) -> None:
     op.create_index(name, table, columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 

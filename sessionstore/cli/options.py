@@ -13,7 +13,9 @@ from sessionstore.settings import Settings
 from sessionstore.store import Store
 
 database_option = click.option(
-    "--database", metavar="URL", help="sqlite:///path/to/file.db (SESSIONSTORE_DATABASE_URL, or a file in your data directory)."
+    "--database",
+    metavar="URL",
+    help="sqlite:///path/to/file.db or postgresql://… (SESSIONSTORE_DATABASE_URL, or a file in your data directory).",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line.")
 

@@ -21,6 +21,7 @@ from sessionstore.errors import (
     Busy,
     DatabaseUnusable,
     DiskFull,
+    InvalidInput,
     StorageFailed,
     Unavailable,
     Unreachable,
@@ -33,11 +34,15 @@ SCHEME = re.compile(r"postgres(ql)?(\+psycopg)?://")
 # A machine that is gone answers nothing. The kernel notices after 10 + 3 * 5 seconds, or when what was sent is not taken.
 ALIVE = {
     "application_name": "sessionstore", "connect_timeout": 5, "keepalives": 1, "keepalives_idle": 10,
-    "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000, "client_encoding": "UTF8",
+    "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000,
 }  # fmt: skip
+FORCED = {"client_encoding": "UTF8"}
+# Acknowledged means durable, also where somebody has made another default. What waits for standbys stays as it is.
+DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 # The server ends whoever holds a row and says nothing for so long.
 IDLE_MS = 10_000
 STATEMENT_MS = 60_000
+READING_MS = 3_600_000
 
 
 # Asked inside of the statement that waits for a lock, the clock would tell when the waiting began. Outside of what is locked
@@ -94,7 +99,8 @@ class PostgreSQL:
 
     def reader(self) -> "Session":
         """A connection whose transactions are snapshots in which the server refuses writes."""
-        session = self.connect(autocommit=False)
+        # It holds nobody up, and an operator's may read everything.
+        session = self.connect(autocommit=False, most_ms=READING_MS)
         session.isolation_level, session.read_only = psycopg.IsolationLevel.REPEATABLE_READ, True
         return session
 
@@ -102,10 +108,10 @@ class PostgreSQL:
         """A connection whose transactions begin with their first statement."""
         return self.connect(autocommit=False)
 
-    def connect(self, *, autocommit: bool = True) -> "Session":
+    def connect(self, *, autocommit: bool = True, most_ms: int | None = None) -> "Session":
         """A connection with the settings that all of ours have. Raises `Unreachable`, `Busy`, or `DatabaseUnusable`."""
         try:
-            connection = Session.connect(make_conninfo(**{**ALIVE, **self.parameters}), autocommit=autocommit)
+            connection = Session.connect(make_conninfo(**{**ALIVE, **self.parameters, **FORCED}), autocommit=autocommit)
         except psycopg.Error as error:
             raise self._refused(error) from error
         connection.prepare_threshold = 2
@@ -113,21 +119,26 @@ class PostgreSQL:
         connection.adapters.register_loader("numeric", NumberLoader)
         connection.add_notice_handler(connection.heed)
         try:
-            for name, value in self._settings().items():
+            for name, value in self._settings(most_ms).items():
                 connection.execute(f"SET {name} = {value}")
+            if self.synchronous == "full":
+                connection.execute(DURABLE)
             if not autocommit:
                 connection.commit()
+                # Whatever the role's or the database's own defaults are.
+                connection.isolation_level, connection.read_only = psycopg.IsolationLevel.READ_COMMITTED, False
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _settings(self) -> Mapping[str, Any]:
+    def _settings(self, most_ms: int | None) -> Mapping[str, Any]:
         settings: dict[str, Any] = {
             "lock_timeout": max(1, self.timeout_ms),
-            "statement_timeout": self.statement_ms,
-            "idle_in_transaction_session_timeout": IDLE_MS,
+            "statement_timeout": most_ms or self.statement_ms,
+            "idle_in_transaction_session_timeout": most_ms or IDLE_MS,
             "standard_conforming_strings": "on",
+            "client_min_messages": "warning",
             "TimeZone": "'UTC'",
         }
         if self.synchronous == "normal":
@@ -135,6 +146,9 @@ class PostgreSQL:
         return settings
 
     def _refused(self, error: psycopg.Error) -> Exception:
+        wrong = isinstance(error, psycopg.ProgrammingError) or "invalid" in str(error)
+        if wrong and error.sqlstate is None and "connection to server" not in str(error):
+            return UnsupportedUrl(reason=f"{self.name}: {_first_line(error)}")
         code = error.sqlstate or _code_in(str(error))
         if code is None or code.startswith("08") or code in AWAY:
             return Unreachable(reason=f"{self.name}: {_first_line(error)}")
@@ -189,6 +203,7 @@ MEANINGS: Mapping[str, Callable[[str], Exception]] = {
     "58030": lambda reason: StorageFailed(reason=reason),
     "XX001": lambda reason: StorageFailed(reason=reason),
     "XX002": lambda reason: StorageFailed(reason=reason),
+    "54000": lambda _: InvalidInput(reason="This is too long for an index of the server"),
     "42501": lambda reason: DatabaseUnusable(reason=reason),
     "42P01": lambda reason: DatabaseUnusable(reason=reason),
     "42703": lambda reason: DatabaseUnusable(reason=reason),

@@ -203,7 +203,7 @@ class PostgreSQLDatabase(Database):
         """See `Database`."""
         self._schema.expect(revision)
         if self.read(lambda transaction: transaction.row(IS_BEHIND)[0]):
-            self.write(lambda transaction: transaction.run(CATCH_UP))
+            self.write(_catch_up)
 
     # Health ---------------------------------------------------------------------------------------------------------------
 
@@ -280,7 +280,7 @@ class PostgreSQLDatabase(Database):
     def go_on_from(self, transaction: Transaction, counters: Counters) -> None:
         """See `Database`."""
         transaction.rows(NOTE_NUMBERS, life=counters.life, turn=counters.turn)
-        transaction.run(CATCH_UP)
+        _catch_up(transaction)
 
     def back_up(self, folder: Path, keep: int | None) -> BackedUp:  # noqa: ARG002
         """See `Database`."""
@@ -303,10 +303,17 @@ NUMBERS = text("""
 NOTE_NUMBERS = text("""
     SELECT setval('conversations_pk_seq', :life + 1, false), setval('generations_number_seq', :turn + 1, false),
            setval('messages_pk_seq', (SELECT coalesce(max(pk), 0) FROM messages) + 1, false)""")
-# Rows that came from a server whose transactions have higher numbers than this one's.
-_AHEAD = "coalesce(max(change), 0) + 1 - pg_snapshot_xmin(pg_current_snapshot())::text::bigint * 4096"
+# Rows that came from a server whose transactions have higher numbers than this one's. Its own are never ahead of the next one.
+_AHEAD = "coalesce(max(change), 0) + 1 - pg_snapshot_xmax(pg_current_snapshot())::text::bigint * 4096"
+# Whoever has a number by the old base, and has not committed yet, would come in behind what is taken for complete.
+NOBODY_WRITES = text("LOCK TABLE conversations IN SHARE MODE")
 IS_BEHIND = text(f"SELECT {_AHEAD} > (SELECT base FROM change_epoch) FROM conversations")
 CATCH_UP = text(f"UPDATE change_epoch SET base = greatest(base, (SELECT {_AHEAD} FROM conversations))")
+
+
+def _catch_up(transaction: Transaction) -> None:
+    transaction.run(NOBODY_WRITES)
+    transaction.run(CATCH_UP)
 
 
 def _close_all() -> None:

@@ -11,9 +11,16 @@ UNSAID = ("type", "id", "role", "data", "signature", "tool_call_id", "tool_use_i
 
 # JSON may spell characters that no text here can have: a zero, and half of a pair. A backslash is spelled otherwise first, so
 # that what looks like such a spelling is one.
-_SPEAKABLE = r"regexp_replace(replace({}, '\\', '\u005c'), '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{{2}})', ' ', 'g')"
+_SPEAKABLE = r"regexp_replace(replace({}, '\\', '\u005c'), '\\u(0000|[dD][89a-fA-F][0-9a-fA-F]{{2}})', '{}', 'g')"
 _UNSPEAKABLE = r"{} ~ '\\u(0000|[dD][89a-fA-F])'"
-_CLEAN = f"CASE WHEN {_UNSPEAKABLE.format('content')} THEN {_SPEAKABLE.format('content')} ELSE content END"
+
+
+def _clean(instead: str) -> str:
+    return f"CASE WHEN {_UNSPEAKABLE.format('content')} THEN {_SPEAKABLE.format('content', instead)} ELSE content END"
+
+
+# What nobody can ask for, since names and titles have no such character; and, for words, what parts them.
+_COMPARED, _READ = _clean(r"\u0001"), _clean(" ")
 
 # "Any case" means everybody's letters, whatever the database's own locale. Not every build has ICU.
 LOWER = """
@@ -21,22 +28,25 @@ CREATE FUNCTION sessionstore_lower(content text) RETURNS text LANGUAGE sql IMMUT
 AS $$ SELECT lower(content COLLATE "und-x-icu") $$"""
 JSON = f"""
 CREATE FUNCTION sessionstore_json(content text) RETURNS json LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-AS $$ SELECT ({_CLEAN})::json $$"""
+AS $$ SELECT ({_COMPARED})::json $$"""
 IS_JSON = """
-CREATE FUNCTION sessionstore_is_json(content text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
+CREATE FUNCTION sessionstore_is_json(content text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT
 AS $$ BEGIN PERFORM content::json; RETURN true; EXCEPTION WHEN others THEN RETURN false; END $$"""
 
 # At least as generous as the tokenizer that has the last word (`matching`): no letter's case, accent or final form counts.
-# Up and down again: there are small letters that share their capital.
-_FOLDED = r"""translate(lower(upper(normalize(said, NFD) COLLATE "und-x-icu")), U&'\03C2', U&'\03C3')"""
-_PLAIN = rf"regexp_replace({_FOLDED}, '[\u0300-\u036F]', '', 'g')"
+# Up and down again: there are small letters that share their capital. (The capital of ß is older than its own small letter.)
+_SHARP = r"translate(normalize(said, NFD), U&'\1E9E', U&'\00DF')"
+_FOLDED = rf"""translate(lower(upper({_SHARP} COLLATE "und-x-icu")), U&'\03C2', U&'\03C3')"""
+# The marks that the tokenizer takes for a part of their letter; others part words (fts5_unicode2.c: two bit masks from U+0300).
+_MARKS = "".join(f"\\u{0x300 + bit:04X}" for bit in range(50) if (0x000361F8 << 32 | 0x08029FDF) >> bit & 1)
+_PLAIN = rf"regexp_replace({_FOLDED}, '[{_MARKS}]', '', 'g')"
 _UNSAID = ", ".join(f"'{key}'" for key in UNSAID)
 WORDS = rf"""
 CREATE FUNCTION sessionstore_words(content text) RETURNS text[] LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
 DECLARE document json; said text;
 BEGIN
-    document := ({_CLEAN})::json;
+    document := ({_READ})::json;
     IF json_typeof(document) = 'string' THEN
         said := document #>> '{{}}';
     ELSE

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sessionstore.errors import Busy, Closed
@@ -51,7 +52,11 @@ class Lines:
     def _leave(self, key: str) -> None:
         self._taken.discard(key)
         if key in self._lines:
-            self._offer(key, first=False)
+            # Without a thread they wait until they give up. Whoever leaves has done what he came for.
+            with suppress(Busy):
+                self._offer(key, first=False)
+        elif self._closing:
+            self._changed.notify_all()
 
     def join(self, item: Item) -> None:
         """Stand in the line of its conversation. Raises `Busy` when too many wait, or no thread is to be had, and `Closed`."""
@@ -86,6 +91,9 @@ class Lines:
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(seconds)
+        with self._changed:
+            # And whoever is at a conversation by himself.
+            self._changed.wait_for(lambda: not self._taken, seconds)
 
     def _offer(self, key: str, *, first: bool) -> None:
         if key not in self._ready:
@@ -93,10 +101,11 @@ class Lines:
         elif first:
             self._ready.remove(key)
             self._ready.appendleft(key)
-        if self._idle:
-            self._changed.notify()
-        elif len(self._threads) < self._most:
+        # Who was woken up before may not be awake yet: each one that is ready needs a thread of its own.
+        if len(self._ready) > self._idle and len(self._threads) < self._most:
             self._start()
+        else:
+            self._changed.notify()
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
@@ -118,23 +127,32 @@ class Lines:
                 self._ready.remove(key)
 
     def _serve(self) -> None:
-        while (taken := self._next()) is not None:
-            key, group = taken
+        try:
+            while (taken := self._next()) is not None:
+                self._work_off(*taken)
+        finally:
+            with self._changed:
+                self._threads.discard(threading.current_thread())
+
+    def _work_off(self, key: str, group: list[Item]) -> None:
+        try:
+            self._run(group)
+        except Exception:
+            log.exception("a writer stumbled")
+        finally:
+            self.leave(key)
+        for item in group:
             try:
-                self._run(group)
+                answer([item])
             except Exception:
-                # Whoever took part has been answered; the others are waiting.
-                log.exception("a writer stumbled")
-            finally:
-                self.leave(key)
-                answer(group)
+                # The others are waiting as well.
+                log.exception("a writer stumbled over an answer")
 
     def _next(self) -> tuple[str, list[Item]] | None:
         """A conversation and who goes there now, together; None when nobody will any more."""
         with self._changed:
             while not self._ready:
                 if self._closing and not self._lines:
-                    self._threads.discard(threading.current_thread())
                     return None
                 self._idle += 1
                 try:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from sessionstore.errors import SessionStoreError
+from sessionstore.errors import Busy, SessionStoreError
 from sessionstore.items import Item, Lane, ThreadItem, answer
 from sessionstore.transaction import Each
 
@@ -64,6 +64,7 @@ class Whole:
 
 
 def _answers(part: Part) -> Iterator[Any]:
-    if part.error is None:
+    if part.error is None and part.result is not None:
         return iter(part.result)
-    return (copy.copy(part.error) for _ in part.places)
+    # Without either it was given up before it began.
+    return (copy.copy(part.error or Busy()) for _ in part.places)

@@ -17,7 +17,7 @@ class Pool:
 
     def __init__(self, connect: Callable[[], Any], size: int, timeout: float) -> None:
         self._pool = QueuePool(connect, pool_size=size, max_overflow=0, timeout=timeout, use_lifo=True, reset_on_return=None)
-        self._lost_at = 0.0
+        self._lost_at, self._closed = 0.0, False
 
     @contextmanager
     def wire(self) -> Iterator[Wire]:
@@ -27,10 +27,12 @@ class Pool:
         try:
             yield wire
         finally:
-            if wire.clear():
+            clear = wire.clear()
+            if not clear:
+                self._lost_at = time.monotonic()
+            if clear and not self._closed:
                 checked_out.close()
             else:
-                self._lost_at = time.monotonic()
                 checked_out.invalidate()
 
     def _connected(self) -> Any:
@@ -45,5 +47,5 @@ class Pool:
 
     def close(self) -> None:
         """Close those that nobody uses. Who uses one closes it on giving it back."""
-        self._lost_at = time.monotonic()
+        self._closed = True
         self._pool.dispose()

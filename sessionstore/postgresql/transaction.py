@@ -95,9 +95,14 @@ class PostgreSQLTransaction(Transaction):
             result = change(self)
         except SessionStoreError as error:
             wire.send("ROLLBACK TO SAVEPOINT part")
+            self.forget_time()
             result = error
         wire.send("RELEASE SAVEPOINT part")
         return result
+
+    def forget_time(self) -> None:
+        """What was rolled back has given its locks back: others may have come in, and time has passed."""
+        self._now = None
 
     def settle(self) -> None:
         """Wait for what was sent, and have met the schema that is known here: also who asked for no time."""

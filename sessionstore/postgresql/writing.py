@@ -114,6 +114,7 @@ class Writing:
         except BaseException as error:  # noqa: BLE001  # it is this call's answer
             item.error = error
             wire.send("ROLLBACK TO SAVEPOINT item")
+            transaction.forget_time()
 
     @contextmanager
     def _transaction(self) -> Iterator[Wire]:
