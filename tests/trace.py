@@ -71,7 +71,7 @@ class Heard(Wire):
     __slots__ = ("_hear",)
 
     def __init__(self, wire: Wire, hear: Callable[[str], None]) -> None:
-        super().__init__(wire.session)
+        super().__init__(wire.session, piped=wire._pipeline is not None)
         self._hear = hear
 
     def send(self, sql: str, parameters: Any = None) -> Any:
@@ -96,10 +96,10 @@ def _listening_to_servers(violations: list[str]) -> Iterator[None]:
     transaction = Writing._transaction
 
     @contextmanager
-    def heard(self: Writing) -> Iterator[Any]:
+    def heard(self: Writing, *, piped: bool = False) -> Iterator[Any]:
         trace = Trace(violations)
         trace.hear("BEGIN IMMEDIATE")
-        with transaction(self) as wire:
+        with transaction(self, piped=piped) as wire:
             yield Heard(wire, trace.hear)
 
     Writing._transaction = heard  # type: ignore[method-assign]

@@ -74,12 +74,16 @@ class Session(psycopg.Connection[Any]):
             self._piped = self._pipeline_kept.enter_context(self.pipeline())
         return self._piped
 
-    def close(self) -> None:
-        """Leave the pipeline, and close it."""
+    def plain(self) -> None:
+        """Leave the pipeline that it is in, if it is in one."""
         kept, self._pipeline_kept = self._pipeline_kept, None
         if kept is not None:
-            with suppress(Exception):
-                kept.close()
+            kept.close()
+
+    def close(self) -> None:
+        """Leave the pipeline, and close it."""
+        with suppress(Exception):
+            self.plain()
         super().close()
 
     def heed(self, notice: psycopg.errors.Diagnostic) -> None:

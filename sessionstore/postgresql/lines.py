@@ -29,14 +29,16 @@ class Lines:
         self._lines: dict[str, deque[Item]] = {}
         self._taken: set[str] = set()
         self._ready: deque[str] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        # By itself it is quicker than its condition.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._threads: set[threading.Thread] = set()
         self._waiting = self._bytes = self._idle = 0
         self._closing = False
 
     def enter(self, key: str) -> bool:
         """Be the one who is at this conversation, if nobody else is, nor waits for it. Raises `Closed`."""
-        with self._changed:
+        with self._lock:
             if self._closing:
                 raise Closed
             if key in self._taken or key in self._lines:
@@ -46,7 +48,7 @@ class Lines:
 
     def leave(self, key: str) -> None:
         """Let the next one go there."""
-        with self._changed:
+        with self._lock:
             self._leave(key)
 
     def _leave(self, key: str) -> None:

@@ -51,7 +51,7 @@ class Pulse:
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         """Run `look` in one snapshot."""
-        wire = Wire(self._connection)
+        wire = Wire(self._connection, piped=True)
         try:
             return read(wire, look, self._statements, self._schema)
         finally:
@@ -86,7 +86,8 @@ class Teller:
 
     def committed(self) -> None:
         """There is something to tell."""
-        self._committed.set()
+        if not self._committed.is_set():
+            self._committed.set()
         if self._thread is None:
             with self._starting:
                 if self._thread is None:

@@ -1,7 +1,8 @@
-"""Statements on their way to the server: what is sent waits for no answer until somebody asks for one.
+"""Statements on their way to the server. Piped, what is sent waits for no answer until somebody asks for one.
 
-Each wait costs a trip there and back, and two changes of threads. So BEGIN, the look at the conversation and the question for
-the time go together, and so do the last statements and COMMIT (libpq's pipeline mode).
+Each wait costs a trip there and back. So BEGIN and the look at the conversation go together, and so do the last statements and
+COMMIT (libpq's pipeline mode). But a pipeline costs more of the processor than waiting does; so where many are at work at once,
+and the processor is what they wait for, each statement goes by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,27 +20,32 @@ FETCHED_AT_ONCE = 500
 class Wire:
     """A session's statements, in their order. What they answered is there once they are settled, and so are their errors."""
 
-    __slots__ = ("_named", "_waiting", "session")
+    __slots__ = ("_cursor", "_named", "_pipeline", "_waiting", "session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, *, piped: bool) -> None:
         self.session, self._named, self._waiting = session, 0, False
+        self._pipeline = session.piped() if piped else None
+        if not piped:
+            session.plain()
+        self._cursor = None if piped else session.cursor()
 
     def send(self, sql: str, parameters: Any = None) -> psycopg.Cursor[Any]:
         """Have it done."""
-        self.session.piped()
+        if self._cursor is not None:
+            return self._cursor.execute(sql, parameters)
         self._waiting = True
         return self.session.cursor().execute(sql, parameters)
 
     def send_many(self, sql: str, rows: Sequence[Any]) -> None:
         """The same for each of these parameters."""
         self._waiting = True
-        self.session.cursor().executemany(sql, rows)
+        (self._cursor or self.session.cursor()).executemany(sql, rows)
 
     def settle(self) -> None:
         """Wait until all of it is done. Raises the first error."""
-        if self._waiting:
+        if self._waiting and self._pipeline is not None:
             self._waiting = False
-            self.session.piped().sync()
+            self._pipeline.sync()
 
     def clear(self) -> bool:
         """Bring it back to where no transaction is open. Answers whether that is so."""

@@ -93,7 +93,7 @@ class Writing:
 
     def _group(self, items: Sequence[Item]) -> None:
         """Each in a savepoint: what one of them raises undoes that one alone."""
-        with self._transaction() as wire:
+        with self._transaction(piped=True) as wire:
             before: PostgreSQLTransaction | None = None
             for item in items:
                 wire.send("SAVEPOINT item")
@@ -117,9 +117,9 @@ class Writing:
             transaction.forget_time()
 
     @contextmanager
-    def _transaction(self) -> Iterator[Wire]:
+    def _transaction(self, *, piped: bool = False) -> Iterator[Wire]:
         try:
-            with self._pool.wire() as wire:
+            with self._pool.wire(piped=piped) as wire:
                 yield wire
         except DRIVER_ERRORS as error:
             raise self._postgresql.known(error) from error
