@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import chart, disk, events, history, http, library, profiles
+from benchmarks import chart, disk, events, history, http, library, postgresql, profiles
 from benchmarks.figures import Figure, plain
 from benchmarks.sides import median
 
@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8, help="slices of each side")
     parser.add_argument("--largest", type=int, default=1_000_000, help="messages in the largest conversation")
-    names = "append, loads, processes, generating, http, memory, events, history"
+    names = "append, loads, processes, generating, http, memory, events, history, postgresql"
     parser.add_argument("--only", nargs="+", metavar="NAME", help=f"of {names}")
     parser.add_argument("--write", type=Path, help="a folder for figures.json, figures.md, figures.svg and profiles.txt")
     asked = parser.parse_args()
@@ -51,6 +51,7 @@ def _run(folder: Path, asked: argparse.Namespace) -> tuple[list[Figure], list[di
         "memory": lambda: http.memory(folder, asked.largest),
         "events": lambda: events.following(folder),
         "history": lambda: history.growth(folder, rounds, asked.largest),
+        "postgresql": lambda: postgresql.appends(rounds),
     }
     figures = []
     for name in asked.only or parts:

@@ -49,7 +49,7 @@ class Server:
         assert found is not None
         self._binaries, self._settings = found, dict(settings)
         self._user = next((name for name in UNPRIVILEGED if _is_user(name)), None) if os.geteuid() == 0 else None
-        self.port = port or _free_port()
+        self.port = port or free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="sessionstore-postgresql-"))
         self.data = self.folder / "data"
         if self._user:
@@ -186,6 +186,6 @@ def _is_user(name: str) -> bool:
     return True
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sessionstore import Limits, Save, Store, errors, migrate
+from sessionstore.client import Client
 from sessionstore.conversation import GuardedConversation
 from sessionstore.postgresql import connections, pulse
 from sessionstore.postgresql.pulse import Teller
@@ -25,7 +28,7 @@ from sessionstore.postgresql.transaction import PostgreSQLTransaction
 from sessionstore.postgresql.writing import Writing
 from sessionstore.schema import conversations
 from tests.conftest import TOKEN, Clock, Tables, in_line, reply, texts, user
-from tests.servers import DURABLE, Server
+from tests.servers import DURABLE, Server, binaries, free_port
 
 pytestmark = pytest.mark.a_server
 
@@ -712,6 +715,63 @@ def test_a_message_is_found_by_each_of_its_words(plain: Store, words: list[str])
             continue
         expected = bool(looked_through([(1, "s", text.encode())], question([word], ["s"])))
         assert bool(plain.search(word, conversation_id=id).items) == expected, word
+
+
+# The words of the README --------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_leads_from_a_file_to_two_servers_in_five_commands(postgresql: Server, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text().partition("## Beyond one machine")[2]
+    (block,) = re.findall(r"```sh\n(.*?)```", page.partition("\n## ")[0], flags=re.DOTALL)
+    assert len(block.strip().splitlines()) == 5
+    with Store.open(f"sqlite:///{tmp_path}/conversations.db", migrate_first=True) as store:
+        store.create("garden", messages=[user("Any basil left?")])
+        store.acquire("garden", "worker", token=TOKEN)
+    ports = [free_port(), free_port()]
+    script = block.replace("--host db.example", "--host 127.0.0.1").replace("@db.example/", f"@127.0.0.1:{postgresql.port}/")
+    for written, free in zip(("8081", "8082"), ports, strict=True):
+        script = script.replace(f"--port {written}", f"--port {free}")
+    found = binaries()
+    environment = {
+        "PATH": f"{Path(sys.executable).parent}:{found}:/usr/bin:/bin", "PGPORT": str(postgresql.port), "HOME": str(tmp_path),
+    }  # fmt: skip
+    # The servers are told to stop when somebody closes the script's input.
+    ending = "\ntrap 'kill $(jobs -p); wait' EXIT\nread -r\n"
+    running = subprocess.Popen(
+        ["bash", "-euc", script + ending],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        first, second = (Client(f"http://127.0.0.1:{port}") for port in ports)
+        for client in (first, second):
+            _until_it_answers(client)
+        with second.events("garden") as events:
+            next(events)
+            # The lease that was held on the file is held here.
+            with pytest.raises(errors.Generating):
+                first.append("garden", [user("not now")])
+            first.append("garden", [reply("Four packets.", "r")], token=TOKEN)
+            told = next(events)
+        assert [message.content for message in told.messages] == ["Four packets."]
+        assert second.finish("garden", token=TOKEN).value.conversation.message_count == 2
+    finally:
+        running.communicate("\n", timeout=60)
+        postgresql.execute("DROP DATABASE conversations WITH (FORCE)")
+
+
+def _until_it_answers(client: Client) -> None:
+    end = time.monotonic() + 30
+    while True:
+        try:
+            client.get("garden")
+            return
+        except errors.Unavailable:
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
 
 # Where it is, and how it is -----------------------------------------------------------------------------------------------
