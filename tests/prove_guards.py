@@ -26,6 +26,7 @@ ENDS = "tests/test_turn_ends.py"
 COMPACTION, CONTEXTS, UNDO = "tests/test_compaction.py", "tests/test_contexts.py", "tests/test_undo.py"
 FINDING, SEARCH = "tests/test_finding.py", "tests/test_search.py"
 FORGETTING, TRANSFER = "tests/test_forgetting.py", "tests/test_transfer.py"
+POSTGRESQL, COPYING = "tests/test_postgresql.py", "tests/test_copying.py"
 FILES, BACKUPS, CHECKING = "tests/test_files.py", "tests/test_backups.py", "tests/test_checking.py"
 
 
@@ -84,7 +85,7 @@ MUTANTS = [
     _("fence not written", "life", "row.next_position, row.generation if self.holds else None", "row.next_position, None", LEASES),
     _("the holder does not renew", "life", "        if holds:\n            self.extend_lease()", "", LEASES),
     _("renewal not written", "life", "elif self._renewed:", "elif False:", LEASES),
-    _("partials outlive their turn", "life", "self.transaction.run(statements.SETTLE_PARTIAL", "(lambda *a, **k: 0)(statements.INTERRUPT_PARTIAL", LEASES),
+    _("partials outlive their turn", "life", "self.transaction.do(statements.SETTLE_PARTIAL", "(lambda *a, **k: 0)(statements.SETTLE_PARTIAL", LEASES),
     _("a caught error is forgotten", "life", "if self.doom is not None:", "if False:", TRANSACT),
     _("life after deletion", "life", "if self.buried:", "if False:", TRANSACT),
     # Guarded mutations
@@ -111,8 +112,8 @@ MUTANTS = [
     _("fork repeat behind the lease", "repeats", "        if made_by(stored.transaction, fork, digest):", "        if False:", FORKS),
     _("truncate repeat behind the lease", "repeats", "removed=0) if left is None else None", "removed=0) if False else None", MESSAGES),
     # Burial, forks, rules
-    _("messages outlive the conversation", "burial", "life.transaction.run(statements.FORGET_MESSAGES, pk=row.pk)", "", CONVERSATIONS),
-    _("digests outlive the conversation", "burial", "life.transaction.run(statements.FORGET_TURNS, pk=row.pk)", "", CONVERSATIONS),
+    _("messages outlive the conversation", "burial", "life.transaction.do(statements.FORGET_MESSAGES, pk=row.pk)", "", CONVERSATIONS),
+    _("digests outlive the conversation", "burial", "life.transaction.do(statements.FORGET_TURNS, pk=row.pk)", "", CONVERSATIONS),
     _("a held child does not block", "burial", "if descendant.live and not force:", "if False:", CONVERSATIONS),
     _("a settled fork takes the turn along", "forking", "if order.settled and life.row.generation is not None:", "if False:", FORKS),
     _("fork past the end", "compaction", "not at or at[0].status", "at and at[0].status", FORKS),
@@ -120,7 +121,7 @@ MUTANTS = [
     _("leases never expire", "model", "return expires_at <= now or", "return", LEASES),
     _("clock steps lock everybody out", "model", " or expires_at > now + ttl_ms + CLOCK_TOLERANCE_MS", "", LEASES),
     _("tokens stored as they are", "orders", "hashlib.sha256(token.encode()).hexdigest()", "token", LEASES),
-    _("change counter stands still", "statements", "coalesce(max(change), 0) + 1", "coalesce(max(change), 0) + 0", READS),
+    _("change counter stands still", "dialect", "coalesce(max(change), 0) + 1", "coalesce(max(change), 0) + 0", READS),
     # The database
     _("BEGIN IMMEDIATE made deferred", "sqlite/connections", 'dbapi_connection.execute("BEGIN IMMEDIATE")', 'dbapi_connection.execute("BEGIN")',
       DATABASE + " " + CONVERSATIONS),
@@ -203,8 +204,8 @@ MUTANTS = [
     _("answered before the commit", "sqlite/writer", "            self._commit()\n        except _Undone:",
       "            __import__('sessionstore.items').items.answer(ran)\n            self._commit()\n        except _Undone:", GROUPS),
     _("a busy COMMIT is not tried again", "sqlite/writer", "isinstance(known, Busy) and not lost and (end is None or time.monotonic() < end)", "False", GROUPS),
-    _("one exception for all", "sqlite/writer", "copy.copy(error) if len(items) > 1 and isinstance(error, SessionStoreError) else error", "error", GROUPS),
-    _("what is past its deadline runs", "sqlite/writer", "if item.running and item.deadline < now:", "if False:", GROUPS),
+    _("one exception for all", "items", "copy.copy(error) if len(items) > 1 and isinstance(error, SessionStoreError) else error", "error", GROUPS),
+    _("what is past its deadline runs", "items", "if item.running and item.deadline < now:", "if False:", GROUPS),
     _("no end of a group's time", "sqlite/writer", "if count and now > end:", "if False:", GROUPS),
     _("what was cancelled runs", "items", "not self.future.cancelled() and super().begin()", "super().begin()", "tests/api/test_every_operation.py"),
     _("what was given up runs", "items", "        except BaseException:\n            self.begin()\n            raise", "        except BaseException:\n            raise", GROUPS),
@@ -251,7 +252,7 @@ MUTANTS = [
     _("expired leases not looked at", "watch", "if time.monotonic() >= look_at_leases:", "if False:", EVENTS),
     _("one look at many changes", "watch", "if len(rows) < NEWS_PER_LOOK:", "if True:", EVENTS),
     _("a watcher that stumbles stays down", "watch", "            except Exception as error:", "            except ZeroDivisionError:\n                return\n            except Exception as error:", EVENTS),
-    _("the list is not told", "watch", "                self._tell(Topic(owner, None), None)\n            seen", "                pass\n            seen", EVENTS),
+    _("the list is not told", "watch", "                self._tell(Topic(owner, None), None)\n            if len", "                pass\n            if len", EVENTS),
     _("a new life is followed on", "following", "limit=CHANGES_PER_EVENT, incarnation=seen.incarnation", "limit=CHANGES_PER_EVENT", EVENTS),
     _("expiry is no news", "following", "(seen.since, seen.expired) == (found.conversation.tag, expired)", "seen.since == found.conversation.tag", EVENTS),
     _("pages lose their place", "following", "Seen(found.conversation.incarnation, since, found.next,", "Seen(found.conversation.incarnation, found.since, None,", EVENTS),
@@ -389,7 +390,7 @@ MUTANTS = [
     _("a purge leaves the log", "sqlite/connections", "wal_checkpoint(TRUNCATE)", "wal_checkpoint(PASSIVE)", FORGETTING),
     _("the log is emptied past the gate", "sqlite/writer", "if not self._gate.inside:", "if False:", FORGETTING),
     _("an import goes over what is there", "importing", "check_vacant(transaction, self._owner, line.id, line.create_digest or \"\")", "pass", TRANSFER),
-    _("half an import is seen", "bulk", "updated_at=b(\"now\"), change=next_change, deleted_at=b(\"now\"),", "updated_at=b(\"now\"), change=next_change, deleted_at=None,", TRANSFER),
+    _("half an import is seen", "bulk", "updated_at=b(\"now\"), change=next_change(), deleted_at=b(\"now\"),", "updated_at=b(\"now\"), change=next_change(), deleted_at=None,", TRANSFER),
     _("a broken import stays", "importing", "        finally:\n            self._drop()", "        finally:\n            pass", TRANSFER),
     _("a tidied import goes on", "forgetting", "    transaction.run(bulk.GIVE_UP_ARRIVAL, at=pk)\n", "", TRANSFER),
     _("what arrives is news", "queries", ", c.arriving_at.is_(None))", ")", TRANSFER),
@@ -423,6 +424,32 @@ MUTANTS = [
     _("anything is taken for done", "client/exchange", "if self.status != NO_CONTENT:", "if False:", CLIENT),
     _("migrations with foreign keys on", "sqlite/connections", "foreign_keys=False)", "foreign_keys=True)", "tests/test_migrations.py"),
     _("migrations leave broken references", "sqlite/connections", "            if broken:", "            if False:", "tests/test_migrations.py"),
+    # PostgreSQL: run on a server
+    _("a row is not locked", "statements", "c.id == b(\"id\"), LIVING).with_for_update()", "c.id == b(\"id\"), LIVING)", POSTGRESQL),
+    _("a create looks for tombstones first only", "creation", "    check_buried(transaction, owner, birth.id, birth.recreate)\n    life", "    life", POSTGRESQL),
+    _("an import looks for tombstones first only", "importing", "        check_buried(transaction, self._owner, line.id, None)\n", "", POSTGRESQL),
+    _("late committers are missed", "dialect", "return f\"least({change}, {_NUMBER.format('pg_snapshot_xmin(pg_current_snapshot())')} - 1)\"", "return change", POSTGRESQL),
+    _("changes of one transaction share a place", "postgresql/transaction", "            self._changes += 1\n", "", POSTGRESQL),
+    _("opening under load moves the base", "postgresql/database", "pg_snapshot_xmax(pg_current_snapshot())", "pg_snapshot_xmin(pg_current_snapshot())", POSTGRESQL),
+    _("the base is not moved at all", "postgresql/database", "            self.write(_catch_up)\n", "            pass\n", POSTGRESQL),
+    _("the time of a lock that was given back", "postgresql/writing", "            transaction.forget_time()\n", "", POSTGRESQL),
+    _("a lost COMMIT is made again", "postgresql/writing", "                raise OutcomeUnknown from error\n", "                pass\n", POSTGRESQL),
+    _("a commit without a standby is acknowledged", "postgresql/writing", "        if session.warned:\n", "        if False:\n", POSTGRESQL),
+    _("deadlocks are errors", "postgresql/connections", 'AGAIN = ("40001", "40P01")', 'AGAIN = ("00000",)', POSTGRESQL),
+    _("lost connections are errors", "postgresql/writing", "most = LOST_ATTEMPTS if", "most = 1 if", POSTGRESQL),
+    _("nobody is notified", "postgresql/pulse", '                connection.execute(f"NOTIFY {CHANNEL}")\n', "", POSTGRESQL),
+    _("nobody looks for himself", "postgresql/pulse", "self._heard or time.monotonic() >= self._look_at, False", "self._heard, False", POSTGRESQL),
+    _("a foreign schema is written", "postgresql/transaction", "if self._expected and revision != self._expected:", "if False:", POSTGRESQL),
+    _("migrations wait for nobody", "postgresql/connections", '                    connection.exec_driver_sql(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")\n', "                    pass\n", POSTGRESQL),
+    _("a stopped client holds a row for ever", "postgresql/connections", "most_ms or IDLE_MS", "0", POSTGRESQL),
+    _("what was given up kills its thread", "postgresql/parts", "    if part.error is None and part.result is not None:\n", "    if part.error is None:\n", POSTGRESQL),
+    _("threads that were promised count as free", "postgresql/lines", "if len(self._ready) > self._idle and", "if not self._idle and", POSTGRESQL),
+    _("a server's defaults are taken", "postgresql/connections", "                connection.isolation_level, connection.read_only = psycopg.IsolationLevel.READ_COMMITTED, False\n", "                pass\n", POSTGRESQL),
+    _("durability is the server's default", "postgresql/connections", '            if self.synchronous == "full":\n', "            if False:\n", POSTGRESQL),
+    _("an unfinished copy can be opened", "copying", "    transaction.run(MARK, mark=mark)\n", "", COPYING),
+    _("a copy is made over something", "copying", "    if used:\n", "    if False:\n", COPYING),
+    _("a copy begins with what may be in the way", "copying", "                if _comparable(row) != wanted.get(row[0]):\n", "                if False:\n", COPYING),
+    _("numbers begin anew in a copy", "copying", "            self._target.go_on_from(transaction, self._source.counters(snapshot))\n", "", COPYING),
 ]  # fmt: skip
 
 
@@ -470,7 +497,9 @@ def _try(mutant: Mutant) -> tuple[list[str], str]:
         ]
         # The faces in the process are enough, but for the client itself.
         faces = "Client AsyncClient" if "/client/" in mutant.file else "Store AsyncStore"
-        environment = {**os.environ, "PYTHONPATH": f"{copy}:{copy / 'api'}", "FACES": faces}
+        engine = "postgresql" if mutant.tests == POSTGRESQL else "sqlite"
+        ours = {"PYTHONPATH": f"{copy}:{copy / 'api'}", "FACES": faces, "SESSIONSTORE_TEST_ENGINE": engine}
+        environment = {**os.environ, **ours}
         done = subprocess.run(run, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=600)
     failed = re.findall(r"^(?:FAILED|ERROR) \S+::([\w]+)", done.stdout, flags=re.MULTILINE)
     # A test that hangs ends the run without a word about its name (faulthandler_timeout).

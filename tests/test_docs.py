@@ -76,6 +76,14 @@ def test_the_table_of_faults_is_of_all_faults_and_nothing_was_lost() -> None:
     assert {(row[3], row[4]) for row in rows} == {("0", "0")}
 
 
+def test_nothing_was_lost_in_a_failover() -> None:
+    page = (ROOT / "docs/postgresql.md").read_text()
+    table = page.partition("<!-- failover -->")[2].partition("<!-- /failover -->")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.strip().splitlines()[2:]]
+    assert [row[0].partition(" of ")[0] for row in rows] == ["kill -9", "restart", "crash", "promotion"]
+    assert {(row[3], row[4]) for row in rows} == {("0", "0")}
+
+
 def test_the_curl_walk_prints_what_the_readme_prints(tmp_path: Path) -> None:
     server = Server(f"sqlite:///{tmp_path}/store.db")
     try:

@@ -19,7 +19,7 @@ import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sessionstore import Limits, Save, Store, errors, migrate
+from sessionstore import Limits, Save, Store, creation, errors, importing, migrate
 from sessionstore.client import Client
 from sessionstore.conversation import GuardedConversation
 from sessionstore.postgresql import connections, pulse
@@ -471,13 +471,32 @@ def test_a_change_that_is_still_to_come_is_found(plain: Store, url: str) -> None
         operator.execute("UPDATE conversations SET change = change - 1000000000000")
 
 
+def test_a_create_does_not_bring_back_what_was_deleted_meanwhile(
+    plain: Store, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id never was when it looked first. Only what is looked up behind the insert sees the tombstone."""
+    insert = creation._insert
+
+    def meanwhile(*arguments: Any) -> Any:
+        monkeypatch.setattr(creation, "_insert", insert)
+        other.create("x")
+        other.delete("x")
+        return insert(*arguments)
+
+    with Store.open(url, clock=clock) as other:
+        monkeypatch.setattr("sessionstore.postgresql.database.in_a_change", lambda: False)
+        monkeypatch.setattr(creation, "_insert", meanwhile)
+        with pytest.raises(errors.ConversationDeleted):
+            plain.create("x", messages=[user("late")])
+        with pytest.raises(errors.ConversationDeleted):
+            other.get("x")
+
+
 def test_an_import_does_not_bring_back_what_was_deleted_meanwhile(
     plain: Store, url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its first look and its last step somebody creates the id and deletes it."""
     import io
-
-    from sessionstore import creation, importing
 
     with Store.open(url, clock=clock) as other:
         other.create("x", messages=[user("m")])

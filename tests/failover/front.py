@@ -34,8 +34,11 @@ class Front:
         self._tasks.update(tasks)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
         for end in (writer, answer):
             end.close()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.difference_update(tasks)
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
