@@ -13,6 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import psycopg
 import pytest
 import sqlalchemy
@@ -29,6 +30,7 @@ from sessionstore.postgresql.writing import Writing
 from sessionstore.schema import conversations
 from sessionstore.watch import Topic
 from tests.conftest import TOKEN, Clock, Tables, in_line, reply, texts, user
+from tests.live import LiveServer
 from tests.servers import DURABLE, Server, binaries, free_port
 
 pytestmark = pytest.mark.a_server
@@ -749,6 +751,23 @@ def test_a_message_is_found_by_each_of_its_words(plain: Store, words: list[str])
             continue
         expected = bool(looked_through([(1, "s", text.encode())], question([word], ["s"])))
         assert bool(plain.search(word, conversation_id=id).items) == expected, word
+
+
+def test_while_no_server_is_there_an_api_server_says_so_and_goes_on_afterwards(clock: Clock) -> None:
+    with Server() as database:
+        database.execute("CREATE DATABASE store")
+        with LiveServer(database.url("store"), clock) as served, httpx2.Client(base_url=served.address) as http:
+            body = {"id": "c", "messages": [{"id": "m", "role": "user", "content": "hi"}]}
+            assert http.post("/v1/conversations", json=body).status_code == 201
+            database.stop()
+            for answer in (http.get("/v1/conversations/c"), http.post("/v1/conversations", json=body), http.get("/readyz")):
+                assert (answer.status_code, answer.json()["code"]) == (503, "unreachable")
+                assert answer.headers["retry-after"]
+            with closing(Client(served.address, patience=0)) as client, pytest.raises(errors.Unreachable):
+                client.get("c")
+            database.start()
+            assert http.post("/v1/conversations", json=body).status_code == 200
+            assert http.get("/readyz").status_code == 200
 
 
 # The words of the README --------------------------------------------------------------------------------------------------
