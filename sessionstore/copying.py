@@ -179,16 +179,19 @@ class Copying:
 
     def _finish(self, snapshot: Transaction) -> None:
         """What refers to other rows, where the numbers go on, and the mark; all of it, or it is not whole yet."""
+        # Looked up before: a server ends whoever is silent inside of a transaction.
+        counters, gone = self._source.counters(snapshot), [_named(pruned, row) for row in snapshot.rows(PRUNED)]
+        counts = [(count, int(snapshot.row(count)[0])) for count in COUNT.values()]
 
         def change(transaction: Transaction) -> None:
-            for count in COUNT.values():
-                if transaction.row(count) != snapshot.row(count):
+            self._target.go_on_from(transaction, counters)
+            for count, wanted in counts:
+                if transaction.row(count)[0] != wanted:
                     raise _changed(self._target)
             for page in _parents(snapshot):
                 transaction.many(SET_PARENT, page)
             transaction.run(FORGET_PRUNED)
-            transaction.many(INSERT[pruned], [_named(pruned, row) for row in snapshot.rows(PRUNED)])
-            self._target.go_on_from(transaction, self._source.counters(snapshot))
+            transaction.many(INSERT[pruned], gone)
             transaction.run(MARK, mark=migrate.HEAD)
 
         self._target.write(change, Lane.ALONE)

@@ -49,7 +49,7 @@ def made_by(transaction: Transaction, row: Row, create_digest: str) -> bool:
     return bool(transaction.row(statements.CREATE_DIGEST, pk=row.pk)[0] == create_digest)
 
 
-def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, limits: Limits) -> Life:
+def give_birth(transaction: Transaction, birth: Birth, owner: str, limits: Limits) -> Life:
     """Insert a conversation of version 1, and answer its life.
 
     An id that lives is `ConversationExists`; one that was deleted is `ConversationDeleted` unless `recreate` names its newest
@@ -59,6 +59,8 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, now: int, lim
     # First by what is there: its answer is the same whatever becomes of the parent.
     vacant()
     parent_pk = _parent_pk(transaction, owner, birth.parent_id)
+    # Behind the first look, which keeps migrations away, and the wait for the parent.
+    now = transaction.now()
     while _insert(transaction, birth, owner, now, parent_pk) is None:
         # Somebody was quicker.
         vacant()

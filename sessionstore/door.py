@@ -127,13 +127,12 @@ class Door:
         return row
 
     def _create(self, transaction: Transaction, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
-        now = transaction.now()
         try:
-            life = give_birth(transaction, birth, self.owner, now, self._limits)
+            life = give_birth(transaction, birth, self.owner, self._limits)
         except ConversationExists as exists:
             if not exists.same:
                 raise
-            stored = Stored(transaction, birth.id, exists.incarnation, now)
+            stored = Stored(transaction, birth.id, exists.incarnation, transaction.now())
             sent = stored.messages_at(0, len(messages))
             return Answer(value=Created(conversation=stored.view(), messages=sent), replayed=True)
         written = life.append_all(messages)

@@ -109,7 +109,7 @@ def fork(life: Life, order: ForkOrder) -> Conversation:
         forked_from=(life.row.id, -1 if last is None else last),
         message_count=count,
     )
-    child = give_birth(life.transaction, birth, life.owner, life.now, life.limits)
+    child = give_birth(life.transaction, birth, life.owner, life.limits)
     for after in range(-1, -1 if last is None else last, COPIED_AT_ONCE):
         end = min(after + COPIED_AT_ONCE, last)
         life.transaction.do(statements.COPY_MESSAGES, target=child.row.pk, pk=life.row.pk, after=after, through=end)

@@ -63,7 +63,7 @@ MUTANTS = [
     _("a save brings a deleted conversation back", "door", "raise missing(transaction, self.owner, call.id)",
       "give_birth(transaction, Birth(id=call.id, title=None, metadata_json='{}', create_digest='',"
       " recreate=__import__('sessionstore.creation').creation.newest_tombstone(transaction, self.owner, call.id)),"
-      " self.owner, 1, self._limits); row = living(transaction, self.owner, call.id)", CONVERSATIONS),
+      " self.owner, self._limits); row = living(transaction, self.owner, call.id)", CONVERSATIONS),
     _("coroutines pass", "door", 'hasattr(result, "__await__")', "False", TRANSACT),
     # Creation
     _("tombstone ignored", "creation", "tombstone != recreate and tombstone is not None", "False", CONVERSATIONS),
@@ -449,7 +449,7 @@ MUTANTS = [
     _("an unfinished copy can be opened", "copying", "    transaction.run(MARK, mark=mark)\n", "", COPYING),
     _("a copy is made over something", "copying", "    if used:\n", "    if False:\n", COPYING),
     _("a copy begins with what may be in the way", "copying", "                if _comparable(row) != wanted.get(row[0]):\n", "                if False:\n", COPYING),
-    _("numbers begin anew in a copy", "copying", "            self._target.go_on_from(transaction, self._source.counters(snapshot))\n", "", COPYING),
+    _("numbers begin anew in a copy", "copying", "            self._target.go_on_from(transaction, counters)\n", "", COPYING),
 ]  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -305,6 +306,42 @@ def test_one_that_fails_in_a_group_harms_no_other(plain: Store) -> None:
     assert codes.count("message-exists") == 3
     assert codes.count("done") == 5
     assert len(texts(plain, "c")) == 6
+
+
+def test_an_error_that_nobody_waited_for_is_of_the_call_that_made_it(plain: Store) -> None:
+    plain.create("c")
+
+    def bad(conversation: GuardedConversation) -> None:
+        conversation.transaction.do(sqlalchemy.text("SELECT 1 / 0"))
+        raise errors.PreconditionFailed(version=7)
+
+    with ThreadPoolExecutor(8) as pool:
+        with held(plain, "c"):
+            calls = [
+                pool.submit(plain.transact, "c", bad) if n == 4 else pool.submit(plain.append, "c", [user(n)]) for n in range(8)
+            ]
+            while in_line(plain) < 6:
+                time.sleep(0.001)
+        codes = [_code(call.result) for call in calls]
+    assert codes[:4] + codes[5:] == ["done"] * 7
+    assert codes[4] == "precondition-failed"
+
+
+def test_a_store_closes_though_its_server_stands_still(url: str, clock: Clock) -> None:
+    """A socket that takes everything and answers nothing: what a stopped machine looks like for a while."""
+    store = Store.open(url, clock=clock)
+    store.create("c")
+    session, _ = store.database._writers._idle[-1]  # type: ignore[attr-defined]
+    assert session._pipeline_kept is not None
+    backend = session.info.backend_pid
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        session.close()
+        assert time.monotonic() - began < 5
+    finally:
+        os.kill(backend, signal.SIGCONT)
+    store.close()
 
 
 def test_a_group_that_the_server_undoes_is_made_one_by_one(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -643,6 +680,23 @@ def test_a_store_refuses_everything_once_another_process_has_migrated(plain: Sto
     finally:
         with psycopg.connect(url) as operator:
             operator.execute("UPDATE alembic_version SET version_num = %s", (migrate.HEAD,))
+
+
+def test_a_create_that_waited_for_a_migration_is_told_of_it(plain: Store, url: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with psycopg.connect(url) as migrating:
+            migrating.execute("LOCK TABLE conversations IN ACCESS EXCLUSIVE MODE")
+            migrating.execute("UPDATE alembic_version SET version_num = '9999'")
+            creating = pool.submit(plain.create, "c")
+            while not migrating.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+                time.sleep(0.005)
+        try:
+            with pytest.raises(errors.SchemaChanged):
+                creating.result(30)
+            assert Tables(url).rows("SELECT id FROM conversations") == []
+        finally:
+            with psycopg.connect(url) as operator:
+                operator.execute("UPDATE alembic_version SET version_num = %s", (migrate.HEAD,))
 
 
 def test_who_was_let_in_before_a_migration_is_done_before_it(plain: Store, url: str) -> None:

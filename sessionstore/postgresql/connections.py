@@ -10,6 +10,7 @@ import sqlalchemy
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import PipelineAborted
 from psycopg.types.numeric import Int8Dumper
 from sqlalchemy import Engine, pool
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
@@ -81,10 +82,10 @@ class Session(psycopg.Connection[Any]):
             kept.close()
 
     def close(self) -> None:
-        """Leave the pipeline, and close it."""
+        """Close it. To leave the pipeline before would be to wait for a server that may not answer."""
+        super().close()
         with suppress(Exception):
             self.plain()
-        super().close()
 
     def heed(self, notice: psycopg.errors.Diagnostic) -> None:
         """Hear what the server has to say besides."""
@@ -181,6 +182,9 @@ class PostgreSQL:
         if not isinstance(error, psycopg.Error):
             return error  # type: ignore[return-value]
         code = error.sqlstate
+        if code is None and not (isinstance(error, psycopg.OperationalError) and not isinstance(error, PipelineAborted)):
+            # The driver's own word about what it was given.
+            return error
         if code is None or code.startswith("08") or code in AWAY:
             return Lost(Unreachable(reason=f"{self.name}: {_first_line(error)}"))
         if code in AGAIN or (code == "23505" and error.diag.constraint_name == "uq_conversations_living"):

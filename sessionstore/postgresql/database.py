@@ -60,7 +60,7 @@ class PostgreSQLDatabase(Database):
         self._postgresql = PostgreSQL(url, synchronous, busy_timeout_ms)
         self.name, self._timeout = self._postgresql.name, busy_timeout_ms / 1000
         self.statements = Statements(self._postgresql.compiled, clock or system_clock, DRIVER_ERRORS)
-        self._schema = Schema(self.name, clock)
+        self._schema = Schema(self.name, clock, self._refuse)
         self._writers = Pool(self._postgresql.writer, connections, self._timeout)
         self._readers = Pool(self._postgresql.reader, max(1, connections // 2), self._timeout)
         self._teller = Teller(self._postgresql)
@@ -88,18 +88,17 @@ class PostgreSQLDatabase(Database):
             whole = ThreadItem(change, lane, keys, size, self._timeout)
             self._join(whole)
             return whole.wait()  # type: ignore[no-any-return]
+        if not keys:
+            return self._transact(change)
+        mine = False
         try:
-            if not keys:
+            mine = self._lines.enter(keys[0])
+            if mine:
                 return self._transact(change)
-            if self._lines.enter(keys[0]):
-                try:
-                    return self._transact(change)
-                finally:
-                    self._lines.leave(keys[0])
-            return self._lines.run(ThreadItem(change, lane, keys, size, self._timeout, fold))  # type: ignore[no-any-return]
-        except SchemaChanged as error:
-            self._refusal = error
-            raise
+        finally:
+            if mine:
+                self._lines.leave(keys[0])
+        return self._lines.run(ThreadItem(change, lane, keys, size, self._timeout, fold))  # type: ignore[no-any-return]
 
     def _transact(self, change: Callable[[Transaction], T]) -> T:
         return self._writing.transact(change, time.monotonic() + self._timeout)
@@ -141,9 +140,6 @@ class PostgreSQLDatabase(Database):
                 return read(wire, look, self.statements, self._schema)
         except DRIVER_ERRORS as error:
             raise self._postgresql.known(error) from error
-        except SchemaChanged as error:
-            self._refusal = error
-            raise
 
     @contextmanager
     def pulse(self) -> Iterator[Pulse]:
@@ -158,6 +154,9 @@ class PostgreSQLDatabase(Database):
     def on_commit(self, tell: Callable[[], None] | None) -> None:
         """See `Database`."""
         self._tell = tell
+
+    def _refuse(self, error: SchemaChanged) -> None:
+        self._refusal = self._refusal or error
 
     def _committed(self) -> None:
         self._teller.committed()
@@ -278,7 +277,8 @@ class PostgreSQLDatabase(Database):
         return Counters(life=int(life), turn=int(turn))
 
     def go_on_from(self, transaction: Transaction, counters: Counters) -> None:
-        """See `Database`."""
+        """See `Database`. It may take long, and so may what follows in its transaction."""
+        transaction.run(WITHOUT_LIMIT)
         transaction.rows(NOTE_NUMBERS, life=counters.life, turn=counters.turn)
         _catch_up(transaction)
 
@@ -300,6 +300,7 @@ SIZE = text("SELECT pg_database_size(current_database())")
 NUMBERS = text("""
     SELECT (SELECT last_value - 1 + is_called::int FROM conversations_pk_seq),
            (SELECT last_value - 1 + is_called::int FROM generations_number_seq)""")
+WITHOUT_LIMIT = text("SET LOCAL statement_timeout = 0")
 NOTE_NUMBERS = text("""
     SELECT setval('conversations_pk_seq', :life + 1, false), setval('generations_number_seq', :turn + 1, false),
            setval('messages_pk_seq', (SELECT coalesce(max(pk), 0) FROM messages) + 1, false)""")

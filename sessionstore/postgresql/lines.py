@@ -6,6 +6,7 @@ and takes along in one transaction what waits for the same one; different conver
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -90,12 +91,13 @@ class Lines:
             self._closing = True
             self._changed.notify_all()
             threads = list(self._threads)
+        end = time.monotonic() + seconds
         for thread in threads:
             if thread is not threading.current_thread():
-                thread.join(seconds)
+                thread.join(max(0, end - time.monotonic()))
         with self._changed:
             # And whoever is at a conversation by himself.
-            self._changed.wait_for(lambda: not self._taken, seconds)
+            self._changed.wait_for(lambda: not (self._taken or self._lines), max(0, end - time.monotonic()))
 
     def _offer(self, key: str, *, first: bool) -> None:
         if key not in self._ready:

@@ -43,12 +43,15 @@ class Pool:
     @contextmanager
     def _lent(self, *, piped: bool) -> Iterator[Wire]:
         session, since = self._session()
-        wire = None
+        wire, clear = None, False
         try:
             wire = Wire(session, piped=piped or self._size - self._permits.qsize() <= MOST_PIPED)
             yield wire
         finally:
-            self._give_back(session, since, clear=wire is not None and wire.clear())
+            try:
+                clear = wire is not None and wire.clear()
+            finally:
+                self._give_back(session, since, clear=clear)
 
     def _session(self) -> tuple[Session, float]:
         with suppress(IndexError):

@@ -15,8 +15,9 @@ T = TypeVar("T")
 class Schema:
     """Which schema it has to be, and which clock decides. `clock` is for tests; else the server's."""
 
-    def __init__(self, database: str, clock: Callable[[], int] | None) -> None:
+    def __init__(self, database: str, clock: Callable[[], int] | None, changed: Callable[[SchemaChanged], None]) -> None:
         self._database, self._clock, self._expected = database, clock, ""
+        self._changed = changed
         self.question = f"SELECT {CLOCK}, NULL"
 
     def expect(self, revision: str) -> None:
@@ -27,7 +28,9 @@ class Schema:
     def judge(self, now: int, revision: str | None) -> int:
         """The time, by the answer to the question. Raises `SchemaChanged` when another process has migrated."""
         if self._expected and revision != self._expected:
-            raise SchemaChanged(database=self._database, revision=revision or "nothing")
+            error = SchemaChanged(database=self._database, revision=revision or "nothing")
+            self._changed(error)
+            raise error
         return int(now) if self._clock is None else self._clock()
 
 
@@ -58,8 +61,8 @@ class PostgreSQLTransaction(Transaction):
         if found is None or not self._statements[statement][0].startswith(LOCKED[:11]):
             return found
         *row, now, revision = found
-        if self._now is None:
-            self._now = self._schema.judge(now, revision)
+        # Whoever waited for it again is judged by the time after that.
+        self._now = self._schema.judge(now, revision)
         return row
 
     def rows(self, statement: Statement, **parameters: Any) -> list[Any]:

@@ -44,8 +44,8 @@ class Wire:
     def settle(self) -> None:
         """Wait until all of it is done. Raises the first error."""
         if self._waiting and self._pipeline is not None:
-            self._waiting = False
             self._pipeline.sync()
+            self._waiting = False
 
     def clear(self) -> bool:
         """Bring it back to where no transaction is open. Answers whether that is so."""
@@ -76,5 +76,6 @@ class Wire:
             rows = fetched.fetchall()
             yield from rows
             if len(rows) < FETCHED_AT_ONCE:
+                self._waiting = True
                 self.session.cursor().execute(f"CLOSE {name}", prepare=False)
                 return

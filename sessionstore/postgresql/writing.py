@@ -113,8 +113,18 @@ class Writing:
             raise Undone from error
         except BaseException as error:  # noqa: BLE001  # it is this call's answer
             item.error = error
-            wire.send("ROLLBACK TO SAVEPOINT item")
+            self._undo(wire)
             transaction.forget_time()
+
+    def _undo(self, wire: Wire) -> None:
+        """Undo one call of a group. What the server still had to say against it is not for the next one to hear."""
+        try:
+            wire.send("ROLLBACK TO SAVEPOINT item")
+            wire.settle()
+        except DRIVER_ERRORS as late:
+            if isinstance(self._postgresql.known(late), Lost):
+                raise
+            raise Undone from late
 
     @contextmanager
     def _transaction(self, *, piped: bool = False) -> Iterator[Wire]:
