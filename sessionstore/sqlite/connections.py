@@ -200,7 +200,8 @@ def path_of(url: str) -> Path:
     except (ArgumentError, ValueError):
         raise UnsupportedUrl(reason=f"{url!r} is no database URL; sqlite:///path/to/file.db is") from None
     if parsed.get_backend_name() != "sqlite":
-        raise UnsupportedUrl(reason=f"{parsed.get_backend_name()} is not supported; sqlite:///path/to/file.db is")
+        there_are = "sqlite:///path/to/file.db and postgresql://user@host/database are"
+        raise UnsupportedUrl(reason=f"{parsed.get_backend_name()} is not supported; {there_are}")
     if not parsed.database or parsed.database == ":memory:" or parsed.query or "\0" in parsed.database:
         raise UnsupportedUrl(reason="the database is a file: sqlite:///path/to/file.db, without parameters")
     return Path(parsed.database).absolute()
