@@ -198,7 +198,8 @@ class PostgreSQL:
 
 
 # Who was ended by the server, or has to look for another one: it is going down, comes up, or does not write (any more).
-AWAY = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
+# 0A000 is what a standby says to a transaction that is to write.
+AWAY = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006", "0A000")
 # Deadlocks and what could not be put in an order; and an id that somebody else took at the same moment.
 AGAIN = ("40001", "40P01")
 MEANINGS: Mapping[str, Callable[[str], Exception]] = {

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, text
 
 from sessionstore.database import Counters, Database
+from sessionstore.dialect import CHANGES_PER_TRANSACTION
 from sessionstore.errors import (
     BackupUnusable,
     Closed,
@@ -305,7 +306,8 @@ NOTE_NUMBERS = text("""
     SELECT setval('conversations_pk_seq', :life + 1, false), setval('generations_number_seq', :turn + 1, false),
            setval('messages_pk_seq', (SELECT coalesce(max(pk), 0) FROM messages) + 1, false)""")
 # Rows that came from a server whose transactions have higher numbers than this one's. Its own are never ahead of the next one.
-_AHEAD = "coalesce(max(change), 0) + 1 - pg_snapshot_xmax(pg_current_snapshot())::text::bigint * 4096"
+_NEXT = f"pg_snapshot_xmax(pg_current_snapshot())::text::bigint * {CHANGES_PER_TRANSACTION}"
+_AHEAD = f"coalesce(max(change), 0) + 1 - {_NEXT}"
 # Whoever has a number by the old base, and has not committed yet, would come in behind what is taken for complete.
 NOBODY_WRITES = text("LOCK TABLE conversations IN SHARE MODE")
 IS_BEHIND = text(f"SELECT {_AHEAD} > (SELECT base FROM change_epoch) FROM conversations")

@@ -16,7 +16,7 @@ MOST_PIPED = 2
 class Pool:
     """Thread-safe. Connections are made when they are first needed, and the last one used is the next one used.
 
-    SQLAlchemy's own does the same, with locks in Python that sixteen threads spend a tenth of their time on.
+    SQLAlchemy's own does the same by locks in Python, which many threads wait for; here they are the interpreter's.
     """
 
     def __init__(self, connect: Callable[[], Session], size: int, timeout: float) -> None:
