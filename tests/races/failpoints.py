@@ -132,7 +132,12 @@ def _statement(action: Action, number: int) -> Action:
 
 
 def _statement_of(kind: type[Transaction], action: Action, number: int) -> Action:
-    run, counts = kind._run, dict[int, int]()
+    init, run, counts = kind.__init__, kind._run, dict[int, int]()
+
+    def begun(self: Transaction, *arguments: Any, **named: Any) -> None:
+        # A new one may lie where one lay that is gone.
+        counts[id(self)] = 0
+        init(self, *arguments, **named)
 
     def patched(self: Transaction, statement: Any, parameters: Any) -> Any:
         counts[id(self)] = counts.get(id(self), 0) + 1
@@ -145,7 +150,8 @@ def _statement_of(kind: type[Transaction], action: Action, number: int) -> Actio
                 raise
         return run(self, statement, parameters)
 
-    return _patch(kind, "_run", patched)
+    undos = [_patch(kind, "__init__", begun), _patch(kind, "_run", patched)]
+    return partial(_all, undos)
 
 
 def _writes(cursor: Any) -> bool:

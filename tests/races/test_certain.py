@@ -47,6 +47,19 @@ def test_l3_nobody_comes_between_the_check_and_the_write(url: str, tmp_path: Pat
     rival.stop()
 
 
+def test_a_failpoint_counts_the_statements_of_each_transaction_from_its_first(url: str) -> None:
+    """A transaction may lie in memory where another one lay; what that one ran isn't counted."""
+    seen: list[str] = []
+    with Store.open(url) as store:
+        store.create("c")
+        with failpoint("statement:2", lambda: seen.append("second")):
+            for _ in range(8):
+                store.transact("c", lambda _: None)
+            assert seen == []
+            store.append("c", [user("hi")])
+    assert seen == ["second"]
+
+
 MUTATIONS: dict[str, Op] = {
     "create": op("create", "new", messages=[message(1), message(2)]),
     "label": op("label", "c", title="changed", metadata={"a": 1}),
