@@ -1,27 +1,23 @@
 """The store for asyncio programs: the same names, arguments, answers and errors as `Store`, awaited."""
 
 import asyncio
+import copy
 import functools
-import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from sessionstore.aioturn import AsyncLiveTurn
-from sessionstore.channel import Channel, Channels
+from sessionstore.awaiting import Awaiting
 from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
-from sessionstore.errors import Busy, Closed, ConversationDeleted
+from sessionstore.errors import Closed, ConversationDeleted
 from sessionstore.following import Followed, FollowedConversation, FollowedList
-from sessionstore.items import Fold, Keys, Lane, Patience
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm
 from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag, Undone
 from sessionstore.store import Store
-from sessionstore.transaction import Transaction
 from sessionstore.undoing import run_awaited, undo
-from sessionstore.watch import Topic
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -30,7 +26,6 @@ V = TypeVar("V")
 # inside a list or an object counts as so many.
 LARGE = 64 * 1024
 VALUE = 16
-LARGE_CALLS = 64
 
 
 def _mutation(
@@ -38,12 +33,13 @@ def _mutation(
 ) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if self._closed:
+        if self.awaiting.closed:
             raise Closed
         # Checked and encoded here, or in a thread where that takes long; run by the writer.
         future: Any
         if heavy(args, kwargs):
-            future = self._submit(*await self._prepare(functools.partial(method, self._preparing, *args, **kwargs)))
+            prepare = functools.partial(method, self._preparing, *args, **kwargs)
+            future = self.awaiting.submit(*await self.awaiting.prepare(prepare))
         else:
             future = method(self._submitting, *args, **kwargs)
         return await future  # type: ignore[no-any-return]
@@ -77,22 +73,23 @@ class AsyncStore:
     final = Store.final
 
     def __init__(self, store: Store, *, threads: int = 16) -> None:
-        self.store, self._closed = store, False
+        self.store, self.awaiting = store, Awaiting(store.database, store.watch, threads)
         self._submitting, self._preparing = (
-            Store(store.database, limits=store.limits, carry=carry) for carry in (self._submit, lambda *call: call)
+            Store(store.database, owner=store.owner, limits=store.limits, carry=carry)
+            for carry in (self.awaiting.submit, lambda *call: call)
         )
-        self._patience: dict[asyncio.AbstractEventLoop, Patience] = {}
-        self._channels: Channels = {}
-        self._following_ended = False
-        self._another_loop, self._preparations = threading.Lock(), 0
-        # Apart, so that no read waits behind writes that are large to prepare.
-        self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
-        self._readers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-reader")
 
     @classmethod
     async def open(cls, url: str, **options: Any) -> Self:
         """Open a database; see `Store.open`. Close the store when done: `async with await AsyncStore.open(…) as store`."""
         return cls(await asyncio.to_thread(Store.open, url, **options))
+
+    def of(self, owner: str) -> Self:
+        """The same database for another owner; see `Store.of`."""
+        view = copy.copy(self)
+        stores = (one.of(owner) for one in (self.store, self._submitting, self._preparing))
+        view.store, view._submitting, view._preparing = stores  # noqa: SLF001  # our own
+        return view
 
     @property
     def limits(self) -> Limits:
@@ -104,39 +101,7 @@ class AsyncStore:
 
         When the caller is cancelled, what has not begun never will, and what runs, runs to its end.
         """
-        if self._closed:
-            raise Closed
-        future = (self._readers if reading else self._writers).submit(action)
-        try:
-            return await asyncio.shield(asyncio.wrap_future(future))
-        except asyncio.CancelledError:
-            future.cancel()
-            raise
-
-    def _submit(self, change: Callable[[Transaction], Any], lane: Lane, keys: Keys, size: int, fold: Fold | None) -> Any:
-        patience = self._patience_of(asyncio.get_running_loop())
-        item = self.store.database.submit(change, lane, keys, size, fold)
-        patience.watch(item)
-        return item.future
-
-    def _patience_of(self, loop: asyncio.AbstractEventLoop) -> Patience:
-        found = self._patience.get(loop)
-        if found is None:
-            found = Patience()
-            with self._another_loop:
-                open_ones = {other: patience for other, patience in self._patience.items() if not other.is_closed()}
-                self._patience = {**open_ones, loop: found}
-        return found
-
-    async def _prepare(self, prepare: Callable[[], Any]) -> Any:
-        """What is to be submitted. Raises `Busy` when many large calls are being prepared already."""
-        if self._preparations >= LARGE_CALLS:
-            raise Busy
-        self._preparations += 1
-        try:
-            return await self.run(prepare)
-        finally:
-            self._preparations -= 1
+        return await self.awaiting.run(action, reading=reading)
 
     def events(self, id: str, since: Tag | None = None, *, incarnation: int | None = None) -> AsyncGenerator[Changes]:
         """See `Store.events`. What many follow on one event loop is read once for all of them."""
@@ -163,13 +128,13 @@ class AsyncStore:
 
         Raises `ConversationDeleted` at the end.
         """
-        channel, seen = self._join(followed, render), followed.start
+        channel, seen = self.awaiting.join(self.store, followed, render), followed.start
         try:
             while True:
                 value, seen = await channel.after(seen)
                 yield value
         finally:
-            self._leave(followed.topic, channel)
+            self.awaiting.leave(followed.topic, channel)
 
     def generate(
         self,
@@ -196,40 +161,12 @@ class AsyncStore:
 
     def end_events(self) -> None:
         """End all events, before the store is closed: whoever follows is told `Closed`. On the followers' event loop."""
-        self._following_ended = True
-        for channel in list(self._channels.values()):
-            channel.end()
-
-    def _join(self, followed: Followed[Any, V], render: Callable[[V], T]) -> Channel[Any, T]:
-        if self._closed or self._following_ended:
-            raise Closed
-        key = (asyncio.get_running_loop(), followed.topic, (type(followed), render))
-        with self._another_loop:
-            channel = self._channels.get(key)
-            if channel is None:
-
-                def look(seen: Any) -> tuple[T, Any] | None:
-                    found = followed.look(self.store, seen)
-                    return None if found is None else (render(found[0]), found[1])
-
-                channel = Channel(lambda seen: self.run(functools.partial(look, seen), reading=True))
-                self.store.watch.subscribe(followed.topic, channel.tell)
-                self._channels[key] = channel
-            channel.followers += 1
-            return channel
-
-    def _leave(self, topic: Topic, channel: Channel[Any, Any]) -> None:
-        with self._another_loop:
-            channel.followers -= 1
-            if not channel.followers:
-                self.store.watch.unsubscribe(topic, channel.tell)
-                self._channels = {key: other for key, other in self._channels.items() if other is not channel}
+        self.awaiting.end_events()
 
     async def close(self) -> None:
         """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`."""
-        self._closed = True
-        await asyncio.to_thread(self._writers.shutdown)
-        await asyncio.to_thread(self._readers.shutdown)
+        self.awaiting.closed = True
+        await asyncio.to_thread(self.awaiting.close)
         await asyncio.to_thread(self.store.close)
 
     async def __aenter__(self) -> Self:
@@ -286,7 +223,7 @@ class AsyncStore:
 
     async def transact(self, id: str, change: Callable[[GuardedConversation], T], **options: Any) -> Answer[T]:
         """Run several mutations in one transaction, see `Store.transact`. `change` is no coroutine; it runs in a thread."""
-        if self._closed:
+        if self.awaiting.closed:
             raise Closed
         future: Any = self._submitting.transact(id, change, **options)
         return await future  # type: ignore[no-any-return]

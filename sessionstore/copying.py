@@ -17,7 +17,7 @@ from sessionstore.engines import name_of, open_database
 from sessionstore.errors import DatabaseUnusable
 from sessionstore.items import Lane
 from sessionstore.model import Copied
-from sessionstore.schema import conversations, generations, messages, pruned
+from sessionstore.schema import conversations, generations, keys, messages, pruned
 from sessionstore.transaction import Transaction
 
 b = bindparam
@@ -38,7 +38,9 @@ _counts = [
 CONVERSATIONS = select(conversations, *_counts).where(_c.pk > b("after")).order_by(_c.pk).limit(PAGE_ROWS)
 BETWEEN = select(conversations, *_counts).where(_c.pk > b("after"), _c.pk <= b("last")).order_by(_c.pk)
 ROWS = {table: found.where(_keys[table] > b("after")).order_by(_keys[table]).limit(PAGE_ROWS) for table, found in _of.items()}
-INSERT = {table: insert(table).values({column.name: b(column.name) for column in table.c}) for table in (*_keys, pruned)}
+_WHOLE = (pruned, keys)
+"""Small, and copied at once in the end."""
+INSERT = {table: insert(table).values({column.name: b(column.name) for column in table.c}) for table in (*_keys, *_WHOLE)}
 FORGET = {table: delete(table).where(table.c.conversation_pk == b("of")) for table in _COPIED}
 FORGET_CONVERSATION = delete(conversations).where(_c.pk == b("of"))
 FORGET_PARENTS = update(conversations).where(_c.parent_pk == b("of")).values(parent_pk=None)
@@ -46,7 +48,7 @@ FINISH = update(conversations).where(_c.pk == b("of")).values(change=b("whole"))
 SET_PARENT = update(conversations).where(_c.pk == b("of")).values(parent_pk=b("parent"))
 PARENTS = select(_c.pk, _c.parent_pk).where(_c.parent_pk.is_not(None), _c.pk > b("after")).order_by(_c.pk).limit(PAGE_ROWS)
 COUNT = {table: select(func.count()).select_from(table) for table in _keys}
-PRUNED, FORGET_PRUNED = select(pruned), delete(pruned)
+READ, EMPTY = {table: select(table) for table in _WHOLE}, {table: delete(table) for table in _WHOLE}
 REVISION, MARK = text("SELECT version_num FROM alembic_version"), text("UPDATE alembic_version SET version_num = :mark")
 
 
@@ -85,8 +87,8 @@ def _prepared(url: str, mark: str) -> Database:
 
 
 def _claim(transaction: Transaction, name: str, mark: str) -> None:
-    used = any(transaction.row(count)[0] for count in COUNT.values()) or transaction.row(PRUNED) is not None
-    if used:
+    rows = any(transaction.row(count)[0] for count in COUNT.values())
+    if rows or any(transaction.row(read) is not None for read in READ.values()):
         raise DatabaseUnusable(reason=f"{name} is not empty, and a copy replaces nothing")
     transaction.run(MARK, mark=mark)
 
@@ -180,7 +182,8 @@ class Copying:
     def _finish(self, snapshot: Transaction) -> None:
         """What refers to other rows, where the numbers go on, and the mark; all of it, or it is not whole yet."""
         # Looked up before: a server ends whoever is silent inside of a transaction.
-        counters, gone = self._source.counters(snapshot), [_named(pruned, row) for row in snapshot.rows(PRUNED)]
+        counters = self._source.counters(snapshot)
+        whole = {table: [_named(table, row) for row in snapshot.rows(READ[table])] for table in _WHOLE}
         counts = [(count, int(snapshot.row(count)[0])) for count in COUNT.values()]
 
         def change(transaction: Transaction) -> None:
@@ -190,8 +193,9 @@ class Copying:
                     raise _changed(self._target)
             for page in _parents(snapshot):
                 transaction.many(SET_PARENT, page)
-            transaction.run(FORGET_PRUNED)
-            transaction.many(INSERT[pruned], gone)
+            for table, rows in whole.items():
+                transaction.run(EMPTY[table])
+                transaction.many(INSERT[table], rows)
             transaction.run(MARK, mark=migrate.HEAD)
 
         self._target.write(change, Lane.ALONE)

@@ -66,6 +66,10 @@ class Door:
     def __init__(self, carry: Carry, owner: str, limits: Limits) -> None:
         self._carry, self.owner, self._limits = carry, owner, limits
 
+    def of(self, owner: str) -> "Door":
+        """The same door, to another owner's conversations."""
+        return Door(self._carry, owner, self._limits)
+
     def guarded(self, call: Call, change: Callable[[GuardedConversation], T], repeat: Repeat[T] | None = None) -> Answer[T]:
         """Run a change for which nobody else may be generating."""
         return self._pass(call, self._item(call, GuardedConversation, change, repeat))
@@ -76,17 +80,22 @@ class Door:
 
     def guarded_each(self, passages: Sequence[Passage[T]]) -> list[Answer[T] | SessionStoreError]:
         """Run many guarded changes, each judged and kept or refused by itself, in their order."""
-        parts = Each([(call.id, self._item(call, GuardedConversation, change, repeat)) for call, change, repeat in passages])
+        parts = Each(
+            [
+                ((self.owner, call.id), self._item(call, GuardedConversation, change, repeat))
+                for call, change, repeat in passages
+            ]
+        )
         size = sum(call.size for call, _, _ in passages)
         return self._carry(parts, Lane.GROUPED, parts.keys, size, None)  # type: ignore[no-any-return]
 
     def create(self, birth: Birth, messages: Sequence[Prepared]) -> Answer[Created]:
         """Create a conversation with its first messages; the same call again is answered with what it made."""
         item = partial(self._create, birth=birth, messages=messages)
-        return self._carry(item, Lane.GROUPED, (birth.id,), size_of(messages), None)  # type: ignore[no-any-return]
+        return self._carry(item, Lane.GROUPED, ((self.owner, birth.id),), size_of(messages), None)  # type: ignore[no-any-return]
 
     def _pass(self, call: Call, item: Callable[[Transaction], Answer[T]]) -> Answer[T]:
-        return self._carry(item, call.lane, (call.id,), call.size, call.fold)  # type: ignore[no-any-return]
+        return self._carry(item, call.lane, ((self.owner, call.id),), call.size, call.fold)  # type: ignore[no-any-return]
 
     def _item(
         self, call: Call, kind: type[L], change: Callable[[L], T], repeat: Repeat[T] | None

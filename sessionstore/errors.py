@@ -15,6 +15,7 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     ├── Unavailable                       nothing was stored, try again later
     │   ├── Busy · DiskFull · Closed · StorageFailed · SchemaChanged · Unreachable
     │   └── OutcomeUnknown                … or it was stored: the repeat by id tells
+    ├── KeyExists · KeyNotFound           of a name
     ├── UnexpectedAnswer                  what answered is no session store
     ├── DatabaseUnusable                  opening refused: see its children
     │   └── SchemaBehind · SchemaAhead · NotADatabase · UnsupportedUrl · BackupUnusable
@@ -42,6 +43,8 @@ __all__ = [
     "InputsFull",
     "InputsPending",
     "InvalidInput",
+    "KeyExists",
+    "KeyNotFound",
     "LeaseLost",
     "Malformed",
     "MessageComplete",
@@ -312,6 +315,20 @@ class InputClaimed(SessionStoreError):
     code = "input-claimed"
     conversation_id: str
     message_id: str
+
+
+class KeyExists(SessionStoreError):
+    """There is a key of the name {name} already: revoke it first, or choose another name."""
+
+    code = "key-exists"
+    name: str
+
+
+class KeyNotFound(SessionStoreError):
+    """There is no key of the name {name} that is not revoked."""
+
+    code = "key-not-found"
+    name: str
 
 
 class Unavailable(SessionStoreError):

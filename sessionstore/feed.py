@@ -1,6 +1,7 @@
 """The feed of a conversation, and of the list: state and not events, so that who missed everything is right after one read."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from sessionstore import queries
@@ -61,22 +62,33 @@ def list_changes(
     transaction: Transaction, owner: str, now: int, since: int | None, place: ListPlace | None, count: int
 ) -> ListChanges:
     """What has changed in the list since that change, or the whole list."""
-    newest = transaction.row(queries.NEWEST_CHANGE)[0]
-    pruned = transaction.row(queries.PRUNED, owner=owner)[0] or 0
+    newest, pruned = own_changes(transaction, owner)
     after, horizon = (since, None) if place is None else place
     # What was pruned is told no more: who may know of it begins anew.
     reset = after is None or after > newest or pruned > (after if horizon is None else horizon)
-    asked = {"after": 0 if reset else after, "newest": newest, "deleted": int(not reset), "count": count + 1}
-    rows = transaction.rows(queries.LIST_CHANGED, owner=owner, **asked)
+    asked: dict[str, Any] = {"owner": owner, "after": 0 if reset else after, "newest": newest, "count": count + 1}
+    living, gone = transaction.rows(queries.LIST_CHANGED, **asked), []
+    if not reset:
+        gone = transaction.rows(queries.LIST_GONE, **asked)
+    rows = sorted((*living, *gone), key=itemgetter(CHANGE))
     shown, more = rows[:count], len(rows) > count
     change = shown[-1][CHANGE] if more else newest
     return ListChanges(
-        conversations=[conversation_of(row[:DELETED_AT], now) for row in shown if row[DELETED_AT] is None],
-        deleted=[Tombstone(id=row[0], incarnation=row[1]) for row in shown if row[DELETED_AT] is not None],
+        conversations=[conversation_of(row, now) for row in shown if len(row) > GONE],
+        deleted=[Tombstone(id=row[0], incarnation=row[1]) for row in shown if len(row) == GONE],
         change=change,
         reset=reset,
         next=ListPlace(change, pruned if reset else horizon) if more else None,
     )
+
+
+def own_changes(transaction: Transaction, owner: str) -> tuple[int, int]:
+    """The newest change of an owner's conversations, living or not, that nobody can come in before; and what is pruned.
+
+    Others' changes are none of his business: he could tell from them that they are there.
+    """
+    *newest, pruned = transaction.row(queries.OWN_CHANGES, owner=owner)
+    return max(newest), pruned
 
 
 Expired = frozenset[tuple[int, int]]
@@ -97,4 +109,4 @@ def living(transaction: Transaction, pks: Iterable[int], now: int) -> list[Conve
 
 LAST_ROW = 2**63 - 1
 POSITION, VERSION, ROW = 2, 9, 12
-CHANGE, DELETED_AT = 23, 24
+CHANGE, GONE = -1, 3

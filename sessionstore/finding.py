@@ -62,7 +62,7 @@ class Finding(Reads):
         def look(transaction: Transaction) -> ConversationPage:
             now = transaction.now()
             timed = asked if generating is None else {**asked, "now": now}
-            change = transaction.row(queries.NEWEST_CHANGE)[0]
+            change, _ = feed.own_changes(transaction, self.owner)
             rows = transaction.rows(statement, owner=self.owner, count=count + 1, **timed)
             shown = [conversation_of(row, now) for row in rows[:count]]
             following = None

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from sessionstore.errors import Busy, SessionStoreError
 
-Keys = Sequence[str]
+Key = Hashable
+"""A conversation: its owner and its id."""
+Keys = Sequence[Key]
 """The conversations of a call, whose order is kept."""
 
 
@@ -157,7 +159,7 @@ def folded(group: Sequence[Item]) -> list[Item]:
     if not any(item.fold for item in group):
         return list(group)
     kept: list[Item] = []
-    last: dict[str, int] = {}
+    last: dict[Key, int] = {}
     for item in group:
         place = last.get(item.keys[0])
         before = None if place is None else kept[place].fold

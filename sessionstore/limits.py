@@ -90,6 +90,14 @@ class Limits:
             )
         return text
 
+    def owner(self, value: Any, path: str = "$.owner") -> str:
+        """Whose conversations: a name like an id, or nothing where nobody speaks of owners."""
+        if value == "":
+            return ""
+        if self.id(value, path) == "*":
+            raise InvalidInput(reason="* is everybody, and no owner", path=path)
+        return str(value)
+
     def ids(self, values: Any, path: str = "$.ids") -> list[str] | None:
         """The ids of messages, each once, or none."""
         if values is None:

@@ -39,6 +39,16 @@ VIEW = _views.where(c.pk == b("pk"))
 LIVING_VIEW = VIEW.where(living_view)
 VIEW_OF_ID = _views.where(c.owner == b("owner"), c.id == b("id"), living_view)
 NEWEST_CHANGE = select(settled(func.coalesce(func.max(c.change), 0)))
+"""Of everybody."""
+_gone: ColumnElement[bool] = literal_column("deleted_at IS NOT NULL")
+_own = [select(func.max(c.change)).where(c.owner == b("owner"), state).scalar_subquery() for state in (LIVING, _gone)]
+_pruned = (
+    select(func.max(pruned.c.change))
+    .where(pruned.c.owner.in_((b("owner"), literal_column(f"'{EVERYBODY}'"))))
+    .scalar_subquery()
+)
+OWN_CHANGES = select(*(settled(func.coalesce(change, 0)) for change in (*_own, _pruned)), func.coalesce(_pruned, 0))
+"""The newest change of an owner's conversations, and of what he has deleted; and what was pruned of it, twice."""
 INCARNATION = select(c.pk).where(c.owner == b("owner"), c.id == b("id"), LIVING)
 
 _generating = and_(
@@ -187,13 +197,7 @@ NEWS = (
 )  # fmt: skip
 _expired = and_(_leased, not_(_generating))
 EXPIRED = select(c.owner, c.id, c.generation, c.pk).where(_expired)
-LIST_CHANGED = (
-    select(*VIEW_COLUMNS, c.deleted_at)
-    .select_from(_joined)
-    .where(c.owner == b("owner"), c.change > b("after"), c.change <= b("newest"), c.arriving_at.is_(None))
-    .where(or_(living_view, b("deleted") == 1))
-    .order_by(c.change)
-    .limit(b("count"))
-)  # fmt: skip
-PRUNED = select(func.max(pruned.c.change)).where(pruned.c.owner.in_((b("owner"), literal_column(f"'{EVERYBODY}'"))))
+_moved = and_(c.owner == b("owner"), c.change > b("after"), c.change <= b("newest"))
+LIST_CHANGED = _views.where(_moved, living_view).order_by(c.change).limit(b("count"))
+LIST_GONE = select(c.id, c.pk, c.change).where(_moved, _gone, c.arriving_at.is_(None)).order_by(c.change).limit(b("count"))
 LEASES = _views.where(c.owner == b("owner"), _leased).order_by(c.generation)

@@ -1,4 +1,4 @@
-"""The three tables, and two small ones beside them. `migrations/` builds them; a test holds the two together.
+"""The three tables, and small ones beside them. `migrations/` builds them; a test holds the two together.
 
 The SQL views, the search index and its triggers live in the migrations alone.
 
@@ -99,6 +99,7 @@ conversations = Table(
 )
 _tombstone: ColumnElement[bool] = literal_column("deleted_at IS NOT NULL")
 _child: ColumnElement[bool] = literal_column("parent_pk IS NOT NULL")
+_queued: ColumnElement[bool] = literal_column("queued_count > 0")
 _leased: ColumnElement[bool] = literal_column("generation IS NOT NULL")
 Index(
     "ix_conversations_tombstones",
@@ -106,6 +107,21 @@ Index(
     conversations.c.id,
     sqlite_where=_tombstone,
     postgresql_where=_tombstone,
+)
+# What an owner is told of changes: no more than his own.
+Index(
+    "ix_conversations_gone",
+    conversations.c.owner,
+    conversations.c.change,
+    sqlite_where=_tombstone,
+    postgresql_where=_tombstone,
+)
+Index(
+    "ix_conversations_queued",
+    conversations.c.owner,
+    conversations.c.queued_count,
+    sqlite_where=_queued,
+    postgresql_where=_queued,
 )
 Index(
     "ix_conversations_children",
@@ -207,6 +223,24 @@ pruned = Table(
     metadata,
     Column("owner", Words, primary_key=True),
     Column("change", Number, nullable=False),
+    sqlite_strict=True,
+)
+
+# Who may speak to a server. See `keys`.
+VALID: ColumnElement[bool] = literal_column("revoked_at IS NULL")
+keys = Table(
+    "keys",
+    metadata,
+    Column("hash", Words, primary_key=True),
+    Column("name", Words, nullable=False),
+    Column("owner", Words, nullable=False),
+    Column("read_only", Number, nullable=False),
+    Column("admin", Number, nullable=False),
+    Column("created_at", Number, nullable=False),
+    Column("expires_at", Number),
+    Column("revoked_at", Number),
+    CheckConstraint("read_only IN (0, 1) AND admin IN (0, 1)", name="rights"),
+    Index("uq_keys_name", "name", unique=True, sqlite_where=VALID, postgresql_where=VALID),
     sqlite_strict=True,
 )
 

@@ -13,6 +13,7 @@ All mutations take these, none is required:
 Every mutation raises `ConversationNotFound`, `ConversationDeleted`, `InvalidInput` and the children of `Unavailable`.
 """
 
+import copy as copies
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -85,16 +86,18 @@ class Store(Upkeep):
         self,
         database: Database,
         *,
+        owner: str = "",
         limits: Limits = DEFAULT_LIMITS,
         carry: Carry | None = None,
     ) -> None:
-        super().__init__(database, Door(carry or database.write, "", limits), limits)
+        super().__init__(database, Door(carry or database.write, limits.owner(owner), limits), limits)
 
     @classmethod
     def open(
         cls,
         url: str,
         *,
+        owner: str = "",
         migrate_first: bool = False,
         synchronous: Synchronous = "full",
         busy_timeout_ms: int = 5_000,
@@ -107,6 +110,7 @@ class Store(Upkeep):
         A file is created and brought to the newest schema only with `migrate_first`. Raises `SchemaBehind`, `SchemaAhead`,
         `NotADatabase`, `UnsupportedUrl`, `Busy`. `synchronous="normal"` may lose the last commits at a power failure.
         A call that cannot begin within `busy_timeout_ms`, or that finds `max_waiting` others waiting, raises `Busy`.
+        It is the store of one `owner`, to whom nobody else's conversations exist; see `of`.
         """
         if migrate_first:
             migrate.upgrade(url, busy_timeout_ms=busy_timeout_ms)
@@ -119,7 +123,18 @@ class Store(Upkeep):
         except BaseException:
             database.close()
             raise
-        return cls(database, limits=limits)
+        return cls(database, owner=owner, limits=limits)
+
+    def of(self, owner: str) -> Self:
+        """The same database for another owner: others' conversations are not there for him, and their ids are free.
+
+        Costs nothing. To close one of these is to close them all. Upkeep of the database (`check`, `backup`, `purge`) sees all
+        owners, whoever calls it; `prune`, `export` and `import_` see one. `''` owns what was made without a word about owners.
+        """
+        view = copies.copy(self)
+        view.owner = self.limits.owner(owner)
+        view._door = self._door.of(view.owner)  # noqa: SLF001  # our own
+        return view
 
     def close(self) -> None:
         """Give the leases of turns back, finish what runs, and close every connection. Later calls raise `Closed`.

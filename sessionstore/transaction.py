@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from sessionstore.dialect import Statement
 from sessionstore.errors import Dead, SessionStoreError
+from sessionstore.items import Key, Keys
 
 T = TypeVar("T")
 Compiled = tuple[str, dict[str, Any]]
@@ -34,11 +35,11 @@ class Statements(dict[Statement, Compiled]):
 class Each(Generic[T]):
     """Changes of several conversations, each kept or refused by itself: in one transaction, or in one for each conversation."""
 
-    def __init__(self, parts: Sequence[tuple[str, Callable[["Transaction"], T]]]) -> None:
+    def __init__(self, parts: Sequence[tuple[Key, Callable[["Transaction"], T]]]) -> None:
         self.parts = parts
 
     @property
-    def keys(self) -> Sequence[str]:
+    def keys(self) -> Keys:
         """Which conversations these are."""
         return [key for key, _ in self.parts]
 

@@ -8,6 +8,7 @@ from sessionstore.checking import Checking
 from sessionstore.exporting import Format, export
 from sessionstore.forgetting import TOMBSTONES_MS, Forgetting, Retention
 from sessionstore.importing import Importing
+from sessionstore.keys import Keys
 from sessionstore.live import Live
 from sessionstore.model import BackedUp, Checked, Exported, Fault, Imported, Pruned
 
@@ -124,6 +125,11 @@ class Upkeep(Live):
             if progress is not None:
                 progress(done)
         return done
+
+    @property
+    def keys(self) -> Keys:
+        """The keys with which one may speak to a server of this database, of all owners."""
+        return Keys(self.database, self.limits)
 
     def _checking(self) -> Checking:
         return Checking(self.database, self.owner, self.limits)

@@ -27,7 +27,7 @@ DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 STARTING_SECONDS = 60
 ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"
 EMPTIED = (
-    "TRUNCATE conversations, messages, generations, pruned RESTART IDENTITY",
+    "TRUNCATE conversations, messages, generations, pruned, keys RESTART IDENTITY",
     "UPDATE change_epoch SET base = 0",
 )
 

@@ -49,7 +49,7 @@ def test_migrate_creates_and_says_what_it_did(run: Any, tmp_path: Path) -> None:
     dry = lines(run("migrate", "--dry-run", "--json", database=url))[0]
     assert (dry["from"], dry["dry_run"], Path(dry["database"]).exists()) == (None, True, False)
     assert lines(run("migrate", "--json", database=url))[0]["from"] is None
-    assert "went from 0002 to 0002" in run("migrate", database=url).stdout
+    assert "went from 0003 to 0003" in run("migrate", database=url).stdout
 
 
 @pytest.mark.one_file

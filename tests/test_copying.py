@@ -14,7 +14,7 @@ from tests.conftest import ENGINE, TOKEN, Clock, Tables, reply, user
 
 # A copy is of rows, whatever they are.
 pytestmark = pytest.mark.any_sql
-TABLES = ("conversations", "messages", "generations", "pruned")
+TABLES = ("conversations", "messages", "generations", "pruned", "keys")
 CHANGE = list(conversations.c.keys()).index("change")
 PAIRS = ["file to file"] if ENGINE == "sqlite" else ["file to server", "server to file", "server to server"]
 
@@ -55,6 +55,9 @@ def fill(url: str, clock: Clock, many: int = 0) -> None:
         clock.advance(40 * 86_400_000)
         store.prune()
         store.delete("gone")
+        store.keys.create("k", "somebody")
+        store.keys.revoke("k")
+        store.keys.create("k", "somebody", read_only=True, expires_after_ms=1_000)
 
 
 def everything(url: str) -> dict[str, Any]:

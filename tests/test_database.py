@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy
 
 import sessionstore
-from sessionstore import Store, errors, queries, statements
+from sessionstore import Store, errors, keys, queries, statements
 from sessionstore.engine import sqlite3
 from sessionstore.queries import Filters
 from sessionstore.sqlite import connections
@@ -469,6 +469,10 @@ PLANS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: queries.list_conversations(Filters(None, roots=False, asked=frozenset(), by="changed")),
         "ix_conversations_list",
     ),
+    "what has changed": (lambda: queries.LIST_CHANGED, "ix_conversations_list (owner=? AND change>? AND change<?"),
+    "what is gone": (lambda: queries.LIST_GONE, "ix_conversations_gone (owner=? AND change>? AND change<?"),
+    "the newest of an owner": (lambda: queries.OWN_CHANGES, "ix_conversations_gone"),
+    "a key": (lambda: keys.FIND, "sqlite_autoindex_keys_1"),
     "the roots": (
         lambda: queries.list_conversations(Filters(None, roots=True, asked=frozenset(), by="changed")),
         "ix_conversations_list",

@@ -639,7 +639,7 @@ def test_a_follower_for_whom_there_was_no_thread_leaves_no_deaf_channel(
                 patched.setattr(Watch, "subscribe", no_thread)
                 with pytest.raises(errors.Busy):
                     await anext(store.events("c"))
-            assert store._channels == {}
+            assert store.awaiting.channels == {}
 
     asyncio.run(main())
 
@@ -668,7 +668,7 @@ def test_what_a_hundred_follow_is_read_once(url: str, clock: Clock, monkeypatch:
             assert len(reads) - connected <= 3
             for one in followers:
                 await one.aclose()
-            assert store._channels == {}
+            assert store.awaiting.channels == {}
 
     asyncio.run(main())
 
@@ -687,7 +687,7 @@ def test_a_cancelled_follower_leaves_the_others_alone(url: str, clock: Clock) ->
             with pytest.raises(asyncio.CancelledError):
                 await gone
             await second.aclose()
-            assert store._channels == {}
+            assert store.awaiting.channels == {}
 
     asyncio.run(main())
 

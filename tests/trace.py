@@ -2,7 +2,7 @@
 
 Every transaction that writes begins with BEGIN IMMEDIATE and reads the conversation's row first, and nothing is ever written
 outside of one (DESIGN.md, rules 1 and 2). Also a create looks first, and who erases looks for the tombstone. The search index
-is no conversation's: it says what the messages say.
+is no conversation's: it says what the messages say. Nor are keys.
 """
 
 import re
@@ -16,7 +16,7 @@ from sessionstore.postgresql.writing import Writing
 from sessionstore.sqlite.connections import SQLite
 
 WRITES = re.compile(r"\s*(INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
-INDEX = re.compile(r"\s*(INSERT INTO|DELETE FROM|REPLACE INTO|UPDATE) ('main'\.)?'?(search|change_epoch)", re.IGNORECASE)
+INDEX = re.compile(r"\s*(INSERT INTO|DELETE FROM|REPLACE INTO|UPDATE) ('main'\.)?'?(search|change_epoch|keys)", re.IGNORECASE)
 FIRST = re.compile(
     r"(WITH locked AS MATERIALIZED \()?"
     r"SELECT conversations\.pk, conversations\.(id, conversations\.version|owner, conversations\.change)\b"

@@ -114,7 +114,7 @@ class PostgreSQLDatabase(Database):
     ) -> LoopItem:
         """See `Database`."""
         self._check_place()
-        item = LoopItem(change, lane, keys or ("",), size, self._timeout, fold)
+        item = LoopItem(change, lane, keys or (("", ""),), size, self._timeout, fold)
         self._join(item)
         return item
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from sessionstore.errors import Busy, Closed
-from sessionstore.items import Item, Lane, ThreadItem, answer, folded
+from sessionstore.items import Item, Key, Lane, ThreadItem, answer, folded
 
 log = logging.getLogger(__name__)
 GROUP_ITEMS = 64
@@ -27,9 +27,9 @@ class Lines:
 
     def __init__(self, run: Callable[[Sequence[Item]], None], places: int, threads: int, name: str) -> None:
         self._run, self._places, self._most, self._name = run, places, threads, name
-        self._lines: dict[str, deque[Item]] = {}
-        self._taken: set[str] = set()
-        self._ready: deque[str] = deque()
+        self._lines: dict[Key, deque[Item]] = {}
+        self._taken: set[Key] = set()
+        self._ready: deque[Key] = deque()
         # By itself it is quicker than its condition.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -37,7 +37,7 @@ class Lines:
         self._waiting = self._bytes = self._idle = 0
         self._closing = False
 
-    def enter(self, key: str) -> bool:
+    def enter(self, key: Key) -> bool:
         """Be the one who is at this conversation, if nobody else is, nor waits for it. Raises `Closed`."""
         with self._lock:
             if self._closing:
@@ -47,12 +47,12 @@ class Lines:
             self._taken.add(key)
             return True
 
-    def leave(self, key: str) -> None:
+    def leave(self, key: Key) -> None:
         """Let the next one go there."""
         with self._lock:
             self._leave(key)
 
-    def _leave(self, key: str) -> None:
+    def _leave(self, key: Key) -> None:
         self._taken.discard(key)
         if key in self._lines:
             # Without a thread they wait until they give up. Whoever leaves has done what he came for.
@@ -99,7 +99,7 @@ class Lines:
             # And whoever is at a conversation by himself.
             self._changed.wait_for(lambda: not (self._taken or self._lines), max(0, end - time.monotonic()))
 
-    def _offer(self, key: str, *, first: bool) -> None:
+    def _offer(self, key: Key, *, first: bool) -> None:
         if key not in self._ready:
             (self._ready.appendleft if first else self._ready.append)(key)
         elif first:
@@ -121,7 +121,7 @@ class Lines:
             return
         self._threads.add(thread)
 
-    def _drop(self, key: str, item: Item) -> None:
+    def _drop(self, key: Key, item: Item) -> None:
         line = self._lines[key]
         line.remove(item)
         self._waiting, self._bytes = self._waiting - 1, self._bytes - item.bytes
@@ -138,7 +138,7 @@ class Lines:
             with self._changed:
                 self._threads.discard(threading.current_thread())
 
-    def _work_off(self, key: str, group: list[Item]) -> None:
+    def _work_off(self, key: Key, group: list[Item]) -> None:
         try:
             self._run(group)
         except Exception:
@@ -152,7 +152,7 @@ class Lines:
                 # The others are waiting as well.
                 log.exception("a writer stumbled over an answer")
 
-    def _next(self) -> tuple[str, list[Item]] | None:
+    def _next(self) -> tuple[Key, list[Item]] | None:
         """A conversation and who goes there now, together; None when nobody will any more."""
         with self._changed:
             while not self._ready:
@@ -168,7 +168,7 @@ class Lines:
             self._taken.add(key)
             return key, folded(self._group(key))
 
-    def _group(self, key: str) -> list[Item]:
+    def _group(self, key: Key) -> list[Item]:
         line, size = self._lines[key], 0
         group = [line.popleft()]
         while line and len(group) < GROUP_ITEMS and Lane.ALONE not in (group[0].lane, line[0].lane):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from sessionstore.errors import Busy, SessionStoreError
-from sessionstore.items import Item, Lane, ThreadItem, answer
+from sessionstore.items import Item, Key, Lane, ThreadItem, answer
 from sessionstore.transaction import Each
 
 
@@ -34,7 +34,7 @@ class Whole:
     def __init__(self, item: Item, change: Each[Any], size: int, timeout: float) -> None:
         self._item, self._deciding = item, threading.Lock()
         self._begun = False
-        places: dict[str, list[int]] = {}
+        places: dict[Key, list[int]] = {}
         for place, (key, _) in enumerate(change.parts):
             places.setdefault(key, []).append(place)
         self._left = len(places)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
 from sessionstore.errors import Busy, Closed
-from sessionstore.items import Item, Lane, folded
+from sessionstore.items import Item, Key, Lane, folded
 
 GROUP_ITEMS = 64
 GROUP_BYTES = 1024 * 1024
@@ -119,7 +119,7 @@ class Lanes:
         self._sort([self._arrivals.get_nowait() for _ in range(self._arrivals.qsize())])
 
     def _sort(self, arrived: Sequence[Item | None]) -> None:
-        in_line: set[str] | None = None
+        in_line: set[Key] | None = None
         for item in arrived:
             if item is None:
                 self.closed = True

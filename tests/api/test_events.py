@@ -125,7 +125,7 @@ def test_head_answers_and_follows_nothing(client: TestClient) -> None:
         answered = client.head(path)
         assert (answered.status_code, answered.content) == (200, b"")
         assert answered.headers["content-type"].startswith("text/event-stream")
-    assert client.app_state["store"]._channels == {}
+    assert client.app_state["store"].awaiting.channels == {}
 
 
 def test_the_list_is_followed(follow: Follow, plain: Store) -> None:

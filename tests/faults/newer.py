@@ -15,8 +15,8 @@ REVISION = '''"""One more."""
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0003"
-down_revision = "0002"
+revision = "{next}"
+down_revision = "{head}"
 branch_labels = None
 depends_on = None
 
@@ -28,14 +28,17 @@ def upgrade() -> None:
 '''
 
 
+NEXT = f"{int(migrate.HEAD) + 1:04}"
+
+
 def prepare(folder: Path) -> None:
     """Put the scripts there."""
     shutil.copytree(migrate.script_location(), folder)
-    (folder / "versions" / "0003_one_more.py").write_text(REVISION)
+    (folder / "versions" / f"{NEXT}_one_more.py").write_text(REVISION.format(next=NEXT, head=migrate.HEAD))
 
 
 if __name__ == "__main__":
     location = Path(os.environ["FAULTS_MIGRATIONS"])
     migrate.script_location = lambda: location
-    migrate.HEAD = "0003"
+    migrate.HEAD = NEXT
     main()
