@@ -113,6 +113,7 @@ _exported = select(
 COUNT_MESSAGES = select(func.count()).where(within)
 EXPORTED_MESSAGES = _exported.where(m.position >= 0).order_by(m.position)
 EXPORTED_INPUTS = _exported.where(m.position.is_(None)).order_by(m.pk)
+OWNERS = select(c.owner).distinct().order_by(c.owner)
 LIVES = select(c.pk).where(c.owner == b("owner"), LIVING).order_by(c.pk)
 INSERT_HIDDEN = (
     insert(conversations)

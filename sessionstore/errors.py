@@ -14,8 +14,10 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     ├── InputsFull · InputClaimed         no room in the queue · somebody has put the input into the transcript
     ├── Unavailable                       nothing was stored, try again later
     │   ├── Busy · DiskFull · Closed · StorageFailed · SchemaChanged · Unreachable
+    │   ├── TooManyRequests               of this key, at this moment
     │   └── OutcomeUnknown                … or it was stored: the repeat by id tells
     ├── KeyExists · KeyNotFound           of a name
+    ├── Unauthorized · Forbidden          a server wants a key · this key may not do that
     ├── UnexpectedAnswer                  what answered is no session store
     ├── DatabaseUnusable                  opening refused: see its children
     │   └── SchemaBehind · SchemaAhead · NotADatabase · UnsupportedUrl · BackupUnusable
@@ -38,6 +40,7 @@ __all__ = [
     "DatabaseUnusable",
     "Dead",
     "DiskFull",
+    "Forbidden",
     "Generating",
     "InputClaimed",
     "InputsFull",
@@ -64,6 +67,8 @@ __all__ = [
     "StorageFailed",
     "TokenUsed",
     "TooLarge",
+    "TooManyRequests",
+    "Unauthorized",
     "Unavailable",
     "UnexpectedAnswer",
     "Unreachable",
@@ -331,6 +336,23 @@ class KeyNotFound(SessionStoreError):
     name: str
 
 
+class Unauthorized(SessionStoreError):
+    """This server wants a key, as `Authorization: Bearer …`, and got {reason}.
+
+    `sessionstore keys create` makes one.
+    """
+
+    code = "unauthorized"
+    reason: str
+
+
+class Forbidden(SessionStoreError):
+    """{reason}."""
+
+    code = "forbidden"
+    reason: str
+
+
 class Unavailable(SessionStoreError):
     """The database cannot answer now. Nothing of this call was stored."""
 
@@ -378,6 +400,13 @@ class OutcomeUnknown(Unavailable):
     """Whether this was stored is not known: COMMIT failed, or the server stopped. Repeat it with the same ids and tokens."""
 
     code = "outcome-unknown"
+
+
+class TooManyRequests(Unavailable):
+    """Too much at once: {reason}. Nothing was stored; try again when some of it is done."""
+
+    code = "too-many-requests"
+    reason: str
 
 
 class Unreachable(Unavailable):

@@ -113,7 +113,10 @@ class Keys:
 
     def find(self, secret: str) -> Key | None:
         """The key that this is, unless it is none, or is over."""
-        wanted = hash_of(secret)
+        return self.find_hash(hash_of(secret))
+
+    def find_hash(self, wanted: str) -> Key | None:
+        """The key of that hash, unless there is none, or it is over."""
 
         def look(transaction: Transaction) -> Key | None:
             row = transaction.row(FIND, hash=wanted)

@@ -1,6 +1,7 @@
 """Settings come from the environment, each under `SESSIONSTORE_` and its name in capitals. docs/settings.md has the table."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -17,6 +18,9 @@ RANGES = {
     "busy_timeout_ms": (0, 3_600_000),
     "max_waiting": (1, 1_000_000),
     "shutdown_seconds": (0, 86_400),
+    "receive_seconds": (1, 86_400),
+    "requests_per_key": (1, 1_000_000),
+    "streams_per_key": (1, 1_000_000),
 }
 
 
@@ -36,12 +40,20 @@ class Settings:
     database_url: str = _setting(
         "Where the database is: sqlite:///path/to/file.db, or postgresql://user@host/database", factory=default_database_url
     )
-    host: str = _setting("The address that `serve` listens on; loopback only", "127.0.0.1")
+    host: str = _setting("The address that `serve` listens on; another one than this machine's own needs keys", "127.0.0.1")
     port: int = _setting("The port that `serve` listens on; 0 takes a free one", 8080)
     synchronous: str = _setting("full: acknowledged means durable; normal: the last commits may go with the power", "full")
     busy_timeout_ms: int = _setting("How long a call waits for the database before it answers busy", 5_000)
     max_waiting: int = _setting("How many calls may wait for the writer before the next one is answered busy", 1_024)
     shutdown_seconds: int = _setting("How long `serve` waits for running calls when it is told to stop", 30)
+    allowed_hosts: str = _setting("Names of this server beside localhost and its address, with commas in between; * is any", "")
+    allowed_origins: str = _setting(
+        "Pages that may call it from a browser, like https://chat.example, with commas in between", ""
+    )
+    receive_seconds: int = _setting("How long a request may take to arrive", 30)
+    requests_per_key: int = _setting("How many requests of one key a server process works on at once", 256)
+    streams_per_key: int = _setting("How many event streams of one key a server process keeps open", 1_000)
+    http_parser: str = _setting("httptools, or h11, which is slower and all Python", "httptools")
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
@@ -61,6 +73,20 @@ class Settings:
                 raise InvalidInput(reason=f"Expected {least} to {most}", path=name)
         if self.synchronous not in ("full", "normal"):
             raise InvalidInput(reason="Expected full or normal", path="synchronous")
+        if self.http_parser not in ("httptools", "h11"):
+            raise InvalidInput(reason="Expected httptools or h11", path="http_parser")
+        if any(not _ORIGIN.fullmatch(origin) for origin in self.origins):
+            raise InvalidInput(reason="Expected origins like https://chat.example:8443", path="allowed_origins")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of this server, one by one."""
+        return _listed(self.allowed_hosts)
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins that may call it, one by one."""
+        return _listed(self.allowed_origins)
 
     def store_options(self) -> dict[str, Any]:
         """What `Store.open` takes of it."""
@@ -70,6 +96,14 @@ class Settings:
             "max_waiting": self.max_waiting,
             "limits": self.limits,
         }
+
+
+# Never all of them: a page that may call with a key is a page that has the key.
+_ORIGIN = re.compile(r"https?://[a-z0-9.\[\]:-]+", re.IGNORECASE)
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def variable(name: str) -> str:

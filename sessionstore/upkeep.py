@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sessionstore import bulk
 from sessionstore.checking import Checking
 from sessionstore.exporting import Format, export
 from sessionstore.forgetting import TOMBSTONES_MS, Forgetting, Retention
@@ -130,6 +131,10 @@ class Upkeep(Live):
     def keys(self) -> Keys:
         """The keys with which one may speak to a server of this database, of all owners."""
         return Keys(self.database, self.limits)
+
+    def owners(self) -> list[str]:
+        """Everybody who has, or had, a conversation."""
+        return self.database.read(lambda transaction: [owner for (owner,) in transaction.rows(bulk.OWNERS)])
 
     def _checking(self) -> Checking:
         return Checking(self.database, self.owner, self.limits)

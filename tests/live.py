@@ -25,8 +25,8 @@ class Prompt(Server):
 class LiveServer:
     """Serves a database in a thread, as `sessionstore serve` does."""
 
-    def __init__(self, url: str, clock: Callable[[], int], port: int = 0) -> None:
-        settings = Settings(database_url=url)
+    def __init__(self, url: str, clock: Callable[[], int], port: int = 0, **settings_of: Any) -> None:
+        settings = Settings(database_url=url, **settings_of)
         self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
         self.address = f"http://127.0.0.1:{self.port}"

@@ -33,11 +33,12 @@ def lines(result: Result) -> list[Any]:
 
 def test_every_command_has_help_with_an_example() -> None:
     assert COMMANDS == [
-        "backup", "check", "conversations", "copy", "doctor", "export", "import", "leases", "migrate", "prune", "purge",
+        "backup", "check", "conversations", "copy", "doctor", "export", "import", "keys", "leases", "migrate", "prune", "purge",
         "restore", "search", "serve", "show", "undo", "usage",
     ]  # fmt: skip
-    for name in COMMANDS:
-        shown = CliRunner().invoke(main, [name, "--help"])
+    alone = [name for name in COMMANDS if name != "keys"]
+    for name in [*([name] for name in alone), *(["keys", name] for name in ("create", "list", "revoke"))]:
+        shown = CliRunner().invoke(main, [*name, "--help"])
         assert shown.exit_code == 0
         assert "Example: sessionstore" in shown.output
         assert "--database" in shown.output or ("--from" in shown.output and "--to" in shown.output)
@@ -65,10 +66,14 @@ def test_doctor_finds_a_healthy_database_healthy(run: Any) -> None:
 def test_doctor_finds_a_damaged_database_unhealthy(run: Any, path: Path, plain: Store) -> None:
     plain.create("c", messages=[user("x" * 100_000)])
     plain.close()
-    size = path.stat().st_size
+    connection = sqlite3.connect(path)
+    page, size = connection.execute(
+        "SELECT rootpage, (SELECT page_size FROM pragma_page_size) FROM sqlite_schema WHERE name = 'ix_generations_used'"
+    ).fetchone()
+    connection.close()
     with path.open("r+b") as file:
-        file.seek(size // 2)
-        file.write(b"\xff" * 8192)
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
     damaged = CliRunner().invoke(main, ["doctor", "--json", "--database", f"sqlite:///{path}"])
     assert damaged.exit_code == 1
     assert "the file is damaged" in json.loads(damaged.stdout)["problems"][0]

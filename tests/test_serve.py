@@ -61,7 +61,9 @@ class Sent:
     def __init__(self, port: int, path: str, body: Any) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         text = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
+        )
         self._socket.sendall(head.encode() + text)
 
     def answer(self) -> tuple[int, Any]:
@@ -191,7 +193,7 @@ def test_a_head_without_end_is_refused_before_it_has_come(server: Server, head: 
     """httptools would keep it in memory, however long (found by review)."""
     port = int(server.address.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
-        first = b"" if head.startswith(b"GET") else b"GET /healthz HTTP/1.1\r\nHost: here\r\n"
+        first = b"" if head.startswith(b"GET") else b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
         try:
             connection.sendall(first + head)
             answered = connection.recv(1000)

@@ -275,6 +275,15 @@ class SavesAnswer(Body, frozen=True, kw_only=True):
     results: list[SaveResult]
 
 
+class You(Body, frozen=True, kw_only=True):
+    """Who calls. Without keys everybody is the owner that has no name, and may do everything."""
+
+    owner: str
+    key: Annotated[str, doc("What your key is called")] | None
+    read_only: bool
+    admin: bool
+
+
 class ServerInfo(Body, frozen=True, kw_only=True):
     """What this server is and can do."""
 
@@ -282,6 +291,7 @@ class ServerInfo(Body, frozen=True, kw_only=True):
     version: str
     capabilities: list[str]
     limits: dict[str, int]
+    you: You
 
 
 class Health(Body, frozen=True, kw_only=True):
@@ -293,7 +303,7 @@ class Health(Body, frozen=True, kw_only=True):
 class Readiness(Body, frozen=True, kw_only=True):
     """The database answers and has this version's schema."""
 
-    engine: str
+    engine: str | None
     engine_fault: str | None
     log_bytes: int | None
     status: Literal["ready"] = "ready"

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route
 
 from sessionstore import AsyncStore, errors
@@ -28,9 +29,11 @@ from sessionstore_api import (
     saves,
     service,
 )
+from sessionstore_api.access import Access
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
-from sessionstore_api.openapi import openapi_document
+from sessionstore_api.hosts import Hosts
+from sessionstore_api.openapi import ANSWER_HEADERS, HEADERS, openapi_document
 from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation, Resource
 
 log = logging.getLogger("sessionstore_api")
@@ -115,9 +118,9 @@ OPERATIONS = [
     Operation(method="GET", path=CONVERSATION + "/generations", handler=feed.list_generations, query=requests.PageQuery,
               answers={200: answers.TurnsPage}, errors=LIFE, headers=("Incarnation",)),
     Operation(method="GET", path=CONVERSATION + "/events", handler=events.follow_conversation, query=requests.StateQuery,
-              answers={200: EVENTS}, errors=LIFE, headers=("Incarnation", "Last-Event-ID")),
+              answers={200: EVENTS}, errors=LIFE, headers=("Incarnation", "Last-Event-ID"), counted="streams"),
     Operation(method="GET", path="/v1/events", handler=events.follow_list, query=requests.ChangeQuery,
-              answers={200: EVENTS}, headers=("Last-Event-ID",)),
+              answers={200: EVENTS}, headers=("Last-Event-ID",), counted="streams"),
     Operation(method="GET", path="/v1/search", handler=finding.search_messages, query=requests.SearchQuery,
               answers={200: answers.FoundPage}, errors=LIFE),
     Operation(method="GET", path="/v1/usage", handler=finding.add_usage_up, query=requests.UsageQuery,
@@ -126,10 +129,11 @@ OPERATIONS = [
     Operation(method="POST", path="/v1/saves", handler=saves.save_messages, body=requests.SaveMessages,
               answers={200: answers.SavesAnswer}),
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),
-    Operation(method="GET", path="/healthz", handler=service.healthz, answers={200: answers.Health}),
-    Operation(method="GET", path="/readyz", handler=service.readyz, answers={200: answers.Readiness}),
-    Operation(method="GET", path="/openapi.json", handler=service.openapi_document, answers={200: "application/json"}),
-    Operation(method="GET", path="/docs", handler=service.docs_page, answers={200: "text/html"}),
+    Operation(method="GET", path="/healthz", handler=service.healthz, answers={200: answers.Health}, public=True),
+    Operation(method="GET", path="/readyz", handler=service.readyz, answers={200: answers.Readiness}, public=True),
+    Operation(method="GET", path="/openapi.json", handler=service.openapi_document, answers={200: "application/json"},
+              public=True),
+    Operation(method="GET", path="/docs", handler=service.docs_page, answers={200: "text/html"}, public=True),
 ]
 # fmt: on
 
@@ -138,6 +142,7 @@ class State(TypedDict):
     """What every request finds in its state."""
 
     store: AsyncStore
+    access: Access
 
 
 def create_app(settings: Settings | None = None, *, clock: Callable[[], int] | None = None) -> Starlette:
@@ -151,18 +156,35 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] | N
             fault = (await store.check_ready()).fault
             if fault is not None:
                 log.warning(fault)
-            yield {"store": store}
+            access = Access(store, chosen)
+            async with access.watched():
+                yield {"store": store, "access": access}
 
-    resources = resources_of(chosen.limits.body_bytes)
+    resources = resources_of(chosen.limits.body_bytes, chosen.receive_seconds)
     app = Starlette(
         routes=[Route(path, resource, methods=list(resource.operations), name=path) for path, resource in resources.items()],
-        middleware=[Middleware(Addresses, resources=resources)],
+        middleware=middleware_of(chosen, resources),
         lifespan=lifespan,
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.router.redirect_slashes = False
     app.state.openapi, app.state.docs = documents()
     return app
+
+
+def middleware_of(settings: Settings, resources: dict[str, Resource]) -> list[Middleware]:
+    """What a request passes, from the outside in."""
+    passed = [Middleware(Hosts, names=settings.hosts, origins=settings.origins), Middleware(Addresses, resources=resources)]
+    if settings.origins:
+        cors = Middleware(
+            CORSMiddleware,
+            allow_origins=settings.origins,
+            allow_methods=sorted({operation.method for operation in OPERATIONS}),
+            allow_headers=["Authorization", "Content-Type", *HEADERS],
+            expose_headers=[*ANSWER_HEADERS, "Retry-After"],
+        )
+        passed.insert(1, cors)
+    return passed
 
 
 @cache
@@ -172,10 +194,10 @@ def documents() -> tuple[dict[str, Any], str]:
     return openapi, docs_page(openapi)
 
 
-def resources_of(body_limit: int) -> dict[str, Resource]:
+def resources_of(body_limit: int, receive_seconds: int) -> dict[str, Resource]:
     """One resource for each path, so that a wrong method is told all the right ones."""
     by_path = groupby(sorted(OPERATIONS, key=lambda operation: operation.path), key=lambda operation: operation.path)
-    return {path: Resource(list(operations), body_limit) for path, operations in by_path}
+    return {path: Resource(list(operations), body_limit, receive_seconds) for path, operations in by_path}
 
 
 EXCEPTION_HANDLERS = {

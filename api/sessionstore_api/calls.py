@@ -10,9 +10,10 @@ import msgspec
 from starlette.datastructures import QueryParams, State
 from starlette.responses import Response
 
-from sessionstore import AsyncStore, jsontext
+from sessionstore import jsontext
 from sessionstore.errors import ConversationDeleted, InvalidInput, Malformed
 from sessionstore.model import Answer, IfMatch, Tag
+from sessionstore_api.access import Visitor
 from sessionstore_api.incoming import Incoming
 from sessionstore_api.problems import UnsupportedMediaType
 from sessionstore_api.rendering import lease_headers
@@ -35,9 +36,9 @@ class Claims(TypedDict):
 class Call(Generic[B, Q]):
     """A decoded call: `body` and `query` are values of the operation's classes."""
 
-    def __init__(self, incoming: Incoming, body: B, query: Q) -> None:
-        self._incoming, self.body, self.query = incoming, body, query
-        self.store: AsyncStore = incoming.scope["state"]["store"]
+    def __init__(self, incoming: Incoming, visitor: Visitor, body: B, query: Q) -> None:
+        self._incoming, self.visitor, self.body, self.query = incoming, visitor, body, query
+        self.store = visitor.store
         told = incoming.headers
         self.token = self._token() if b"lease-token" in told else None
         self.incarnation = self._incarnation() if b"incarnation" in told else None
@@ -129,20 +130,22 @@ def moment_of(text: str | None, path: str) -> int | None:
     return milliseconds
 
 
-async def decode_body(incoming: Incoming, kind: type[B] | None, limit: int) -> B:
+async def decode_body(incoming: Incoming, kind: type[B] | None, limit: int, seconds: int) -> B:
     """The body as a value of `kind`.
 
-    Raises `Malformed`, `TooLarge`, `UnsupportedMediaType`, and `InvalidInput` with the path to the fault.
+    Raises `Malformed`, `TooLarge`, `RequestTimeout`, `UnsupportedMediaType`, and `InvalidInput` with the path to the fault.
     """
-    raw = await incoming.body(limit)
+    raw = await incoming.body(limit, seconds)
     if kind is None:
         if raw:
             raise Malformed(reason="This call has no body")
         return None  # type: ignore[return-value]
+    if raw or b"content-type" in incoming.headers:
+        # Also of nothing: a form that a page has sent says so.
+        _check_media_type(incoming)
     if not raw:
         # Where everything may be left out, so may the body.
         return _convert({}, kind) if _all_optional(kind) else _refuse_empty()
-    _check_media_type(incoming)
     if len(raw) < LARGE_BODY:
         return _convert(jsontext.decode(raw), kind)
     return await asyncio.to_thread(lambda: _convert(jsontext.decode(raw), kind))

@@ -6,14 +6,16 @@ Each event has the state as it is then, so a reader who is slow, or was away, mi
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError
+from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError, Unauthorized
 from sessionstore.following import FollowedConversation, FollowedList, FollowedTurn
 from sessionstore.model import Changes, ListChanges
+from sessionstore_api.access import Visitor
 from sessionstore_api.calls import Call
 from sessionstore_api.feed import changes_answer, moved_page, state_of
 from sessionstore_api.problems import SlowReader, problem_of
@@ -61,14 +63,16 @@ async def _stream(call: Call[None, StateQuery] | Call[None, ChangeQuery], events
     first = await anext(events)
     if call.head:
         await events.aclose()
-    return EventSourceResponse(_body(first, events), ping=PING_SECONDS, sep="\n", shutdown_grace_period=STOPPING_SECONDS)
+    return EventSourceResponse(
+        _body(first, events, call.visitor), ping=PING_SECONDS, sep="\n", shutdown_grace_period=STOPPING_SECONDS
+    )
 
 
-async def _body(first: bytes, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+async def _body(first: bytes, events: AsyncGenerator[bytes], visitor: Visitor) -> AsyncGenerator[bytes]:
     clock = asyncio.get_running_loop().time
     try:
         yield first
-        async for event in events:
+        async for event in events if visitor.key is None else _while_known(visitor, events):
             began = clock()
             yield event
             if clock() - began > SLOW_SECONDS:
@@ -80,6 +84,30 @@ async def _body(first: bytes, events: AsyncGenerator[bytes]) -> AsyncGenerator[b
         yield _last_event("closed", error)
     finally:
         await events.aclose()
+
+
+async def _while_known(visitor: Visitor, events: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """The events, until the key of who follows them is over. Raises `Unauthorized` then."""
+    with visitor.following() as over:
+        while True:
+            following = asyncio.ensure_future(anext(events))
+            try:
+                await asyncio.wait((following, over), return_when=asyncio.FIRST_COMPLETED)
+                if over.done():
+                    raise Unauthorized(reason="a key that is over")
+                yield await following
+            except StopAsyncIteration:
+                return
+            finally:
+                await _ended(following)
+
+
+async def _ended(following: asyncio.Future[bytes]) -> None:
+    """A generator that still runs cannot be closed."""
+    if not following.done():
+        following.cancel()
+        with suppress(asyncio.CancelledError, StopAsyncIteration, SessionStoreError):
+            await following
 
 
 def _changes_event(changes: Changes) -> bytes:

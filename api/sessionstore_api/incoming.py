@@ -1,11 +1,13 @@
 """One request, read where it lies."""
 
+import asyncio
 from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope
 
 from sessionstore.errors import Malformed, TooLarge
+from sessionstore_api.problems import RequestTimeout
 
 
 class Incoming:
@@ -14,10 +16,10 @@ class Incoming:
     Starlette's own Request builds mappings of headers and state for each, which costs more than the body does.
     """
 
-    __slots__ = ("_receive", "_several", "headers", "method", "scope")
+    __slots__ = ("_several", "headers", "method", "receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
-        self.scope, self._receive = scope, receive
+        self.scope, self.receive = scope, receive
         self.method: str = scope["method"]
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         # The first of several is the one that counts, where several are allowed.
@@ -46,8 +48,17 @@ class Incoming:
             raise Malformed(reason="The header stands twice", path=name)
         return self.header(key)
 
-    async def body(self, limit: int) -> bytes:
-        """The whole body. Raises `TooLarge`, before it is sent where its length is announced."""
+    async def body(self, limit: int, seconds: int) -> bytes:
+        """The whole body. Raises `RequestTimeout`, and `TooLarge`, before it is sent where its length is announced."""
+        if b"content-length" not in self.headers and b"transfer-encoding" not in self.headers:
+            return await self._read(limit)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read(limit)
+        except TimeoutError:
+            raise RequestTimeout(seconds=seconds) from None
+
+    async def _read(self, limit: int) -> bytes:
         announced = self.header(b"content-length") or ""
         if announced.isdigit() and int(announced) > limit:
             raise TooLarge(reason=f"A body has at most {limit} bytes")
@@ -63,7 +74,7 @@ class Incoming:
         raise TooLarge(reason=f"A body has at most {limit} bytes")
 
     async def _part(self) -> tuple[bytes, bool]:
-        message = await self._receive()
+        message = await self.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         return message.get("body", b""), message.get("more_body", False)

@@ -12,7 +12,14 @@ from sessionstore.errors import SessionStoreError
 from sessionstore_api.answers import Problem
 from sessionstore_api.fields import ID_SCHEMA, TOKEN_SCHEMA
 from sessionstore_api.operations import Operation
-from sessionstore_api.problems import MEDIA_TYPE, UnsupportedMediaType, status_of
+from sessionstore_api.problems import (
+    MEDIA_TYPE,
+    HostRefused,
+    OriginRefused,
+    RequestTimeout,
+    UnsupportedMediaType,
+    status_of,
+)
 
 REF = "#/components/schemas/{name}"
 HEADERS = {
@@ -51,7 +58,9 @@ def openapi_document(operations: Sequence[Operation]) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "paths": dict(paths),
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        # None is wanted as long as the database has none.
+        "security": [{"key": []}, {}],
     }
 
 
@@ -73,6 +82,8 @@ def _operation(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any
         "parameters": [*_path_parameters(operation), *_query_parameters(operation), *_header_parameters(operation)],
         "responses": {**_answers(operation, schema_of), **_problems(operation, schema_of)},
     }
+    if operation.public:
+        described["security"] = []
     if operation.body is not None:
         required = any(field.required for field in msgspec.structs.fields(operation.body))
         kinds = ("application/json", "application/merge-patch+json") if operation.method == "PATCH" else ("application/json",)
@@ -134,7 +145,7 @@ def _problems(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]
     described: dict[str, Any] = {}
     for status, lines in sorted(by_status.items()):
         described[str(status)] = {"description": "\n\n".join(lines), "content": content}
-        if status in (409, 503):
+        if status in (409, 429, 503):
             described[str(status)]["headers"] = RETRY_AFTER
     return described
 
@@ -152,6 +163,11 @@ UNAVAILABLE = (
 def problems_of(operation: Operation) -> list[type[SessionStoreError]]:
     """Every problem that an operation can answer: its own, and those that any call of its kind can meet."""
     found: dict[type[SessionStoreError], None] = {errors.Malformed: None, errors.InvalidInput: None}
+    found |= {HostRefused: None, OriginRefused: None, RequestTimeout: None}
+    if not operation.public:
+        found |= {errors.Unauthorized: None, errors.TooManyRequests: None}
+    if operation.admin or operation.method != "GET":
+        found |= {errors.Forbidden: None}
     if operation.body is not None:
         found |= {UnsupportedMediaType: None}
     found |= {errors.TooLarge: None}

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from sessionstore import errors
 from sessionstore.errors import SessionStoreError
+from sessionstore_api.access import Access, Visitor
 from sessionstore_api.calls import Call, decode_body, decode_query
 from sessionstore_api.incoming import Incoming
 from sessionstore_api.problems import refuse
@@ -32,6 +33,14 @@ def in_query(error: errors.InvalidInput) -> errors.InvalidInput:
     return type(error)(reason=error.reason, path=error.path.replace("$.", "?", 1)) if error.path.startswith("$.") else error
 
 
+def check_force(call: Call[Any, Any]) -> None:
+    """Raise `Forbidden` for who would end somebody else's turn without the right to."""
+    busy = getattr(call.body, "if_busy", "reject")
+    forced = getattr(call.body, "force", False) or getattr(call.query, "force", False) or busy != "reject"
+    if forced and call.token is None and not call.visitor.is_admin:
+        raise errors.Forbidden(reason="To end somebody else's turn needs a key with the right `admin`")
+
+
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the table of routes."""
 
@@ -45,6 +54,12 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[str, ...] = ()
     tagged: bool = False
     """Whether a GET answers with an ETag; what changes something may."""
+    public: bool = False
+    """Whether it needs no key: it says nothing of anybody's conversations."""
+    admin: bool = False
+    """Whether it needs the right of that name."""
+    counted: str = "requests"
+    """As what it is counted while it goes on."""
 
     @property
     def name(self) -> str:
@@ -60,33 +75,46 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 class Resource:
     """The operations of one path, as an ASGI application. HEAD is GET; its body is dropped by the server."""
 
-    def __init__(self, operations: list[Operation], body_limit: int) -> None:
+    def __init__(self, operations: list[Operation], body_limit: int, receive_seconds: int) -> None:
         self.operations = {operation.method: operation for operation in operations}
         if "GET" in self.operations:
             self.operations["HEAD"] = self.operations["GET"]
-        self._body_limit = body_limit
+        self._body_limit, self._receive_seconds = body_limit, receive_seconds
 
     def takes(self, method: str) -> bool:
         """Whether there is such an operation."""
         return method in self.operations
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Decode, handle, answer."""
+        """Let in, decode, handle, answer."""
+        operation = self.operations[scope["method"]]
+        incoming = Incoming(scope, receive)
         try:
-            response = await self._respond(Incoming(scope, receive))
+            access: Access = scope["state"]["access"]
+            visitor = access.stranger if operation.public else await access.visitor(incoming)
+            scope["state"]["visitor"] = visitor
+            visitor.check(incoming.method, admin=operation.admin)
+            with visitor.one_of(operation.counted):
+                await self._answer(operation, incoming, visitor, send)
+        except SessionStoreError as error:
+            await refuse(error)(scope, receive, send)
+
+    async def _answer(self, operation: Operation, incoming: Incoming, visitor: Visitor, send: Send) -> None:
+        try:
+            response = await self._respond(operation, incoming, visitor)
         except SessionStoreError as error:
             response = refuse(error)
         except ClientDisconnect:
             response = Response(status_code=400)
-        await response(scope, receive, send)
+        await response(incoming.scope, incoming.receive, send)
 
-    async def _respond(self, incoming: Incoming) -> Response:
-        operation = self.operations[incoming.method]
+    async def _respond(self, operation: Operation, incoming: Incoming, visitor: Visitor) -> Response:
         try:
-            body = await decode_body(incoming, operation.body, self._body_limit)
+            body = await decode_body(incoming, operation.body, self._body_limit, self._receive_seconds)
         except asyncio.CancelledError:
             raise errors.Closed from None
-        call = Call(incoming, body, decode_query(incoming, operation.query))
+        call = Call(incoming, visitor, body, decode_query(incoming, operation.query))
+        check_force(call)
         try:
             return await operation.handler(call)
         except errors.InvalidInput as error:

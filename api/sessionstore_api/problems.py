@@ -36,10 +36,18 @@ STATUS: dict[type[SessionStoreError], int] = {
     errors.InputsPending: 409,
     errors.InputClaimed: 409,
     errors.InputsFull: 429,
+    errors.TooManyRequests: 429,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
     errors.Unavailable: 503,
     errors.DatabaseUnusable: 503,
 }
-RETRY_AFTER_SECONDS: dict[type[SessionStoreError], int] = {errors.Busy: 1, errors.OutcomeUnknown: 1, errors.DiskFull: 10}
+RETRY_AFTER_SECONDS: dict[type[SessionStoreError], int] = {
+    errors.Busy: 1,
+    errors.OutcomeUnknown: 1,
+    errors.DiskFull: 10,
+    errors.TooManyRequests: 1,
+}
 RETRY_AFTER_DEFAULT = 5
 MOMENTS = ("expires_at", "ended_at")
 MEDIA_TYPE = "application/problem+json"
@@ -59,7 +67,27 @@ class SlowReader(SessionStoreError):
     retryable = True
 
 
-STATUS |= {UnsupportedMediaType: 415, SlowReader: 503}
+class HostRefused(SessionStoreError):
+    """This server is not called by that name. `SESSIONSTORE_ALLOWED_HOSTS` says which names it has beside localhost."""
+
+    code = "host-refused"
+
+
+class OriginRefused(SessionStoreError):
+    """Pages from elsewhere may not call this server. `SESSIONSTORE_ALLOWED_ORIGINS` says which may."""
+
+    code = "origin-refused"
+
+
+class RequestTimeout(SessionStoreError):
+    """The request did not come within {seconds} seconds. Nothing of it was looked at."""
+
+    code = "request-timeout"
+    retryable = True
+    seconds: int
+
+
+STATUS |= {UnsupportedMediaType: 415, SlowReader: 503, HostRefused: 403, OriginRefused: 403, RequestTimeout: 408}
 
 
 def status_of(kind: type[SessionStoreError]) -> int:
@@ -98,9 +126,7 @@ def retry_after(error: SessionStoreError) -> int | None:
     """Seconds until it may be worth to try again (RFC 9110 §10.2.3), where there is a point in trying."""
     if isinstance(error, errors.Generating):
         return -(-error.retry_after_ms // 1000)
-    if isinstance(error, errors.InputsFull):
-        return RETRY_AFTER_DEFAULT
-    if status_of(type(error)) == 503:
+    if status_of(type(error)) in (429, 503):
         return RETRY_AFTER_SECONDS.get(type(error), RETRY_AFTER_DEFAULT)
     return None
 
@@ -114,6 +140,10 @@ def refuse(error: SessionStoreError) -> Response:
     """The response of an error."""
     seconds = retry_after(error)
     headers: Headers = [] if seconds is None else [(b"retry-after", b"%d" % seconds)]
+    if isinstance(error, errors.Unauthorized):
+        headers.append((b"www-authenticate", b'Bearer realm="sessionstore"'))
+    if isinstance(error, RequestTimeout):
+        headers.append((b"connection", b"close"))
     return respond(problem_of(error), headers + (lease_headers(error.lease) if error.lease else []))
 
 

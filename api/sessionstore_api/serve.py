@@ -1,4 +1,4 @@
-"""`sessionstore serve`: the HTTP server, on this machine only."""
+"""`sessionstore serve`: the HTTP server. Beyond this machine it serves those who have a key."""
 
 import asyncio
 import gc
@@ -13,12 +13,17 @@ import uvicorn
 from sse_starlette.sse import AppStatus
 from starlette.applications import Starlette
 
-from sessionstore import migrate
+from sessionstore import Store, migrate
 from sessionstore.cli.options import database_option, settings_of
 from sessionstore.engines import name_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
 from sessionstore_api.protocol import BoundedHead
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 # Calls leave no cycles behind, so there is little to find: 700, the default, is a fraction of one call's objects.
 COLLECT_AFTER = 20_000
@@ -29,7 +34,7 @@ UVICORNS_HANDLE_EXIT: Any = AppStatus.original_handler
 
 @click.command()
 @database_option
-@click.option("--host", help="The loopback address to listen on (127.0.0.1).")
+@click.option("--host", help="The address to listen on (127.0.0.1); any other than this machine's own needs keys.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on (8080); 0 takes a free one.")
 def serve(database: str | None, host: str | None, port: int | None) -> None:
     """Serve conversations over HTTP, and bring the database to the newest schema first.
@@ -38,8 +43,9 @@ def serve(database: str | None, host: str | None, port: int | None) -> None:
     Example: sessionstore serve --database sqlite:///conversations.db --port 8080
     """
     settings = settings_of(database, host=host, port=port)
-    _check_loopback(settings.host)
     migrate.upgrade(settings.database_url)
+    _check_host(settings)
+    allow_many_sockets()
     listener = _listen(settings)
     _Server(settings, listener).run(sockets=[listener])
 
@@ -109,13 +115,26 @@ def _already_stopped(_: int, __: FrameType | None) -> None:
     pass
 
 
-def _check_loopback(host: str) -> None:
+def allow_many_sockets() -> None:
+    """As many as the machine lets us: the customary 1,024 are soon taken by clients who say nothing."""
+    if resource is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _check_host(settings: Settings) -> None:
     try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
+        local = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
         local = False
-    if not local:
-        raise click.UsageError(f"{host} is not a loopback address. This server has no keys yet and serves this machine only.")
+    if local:
+        return
+    with Store.open(settings.database_url, **settings.store_options()) as store:
+        if not store.keys.any():
+            raise click.UsageError(
+                f"{settings.host} is not a loopback address, and without keys the whole network would read along:"
+                " make one first (sessionstore keys create NAME --owner OWNER)."
+            )
 
 
 def _listen(settings: Settings) -> socket.socket:

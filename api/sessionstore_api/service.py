@@ -5,7 +5,7 @@ import dataclasses
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 import sessionstore
-from sessionstore_api.answers import Health, Readiness, ServerInfo
+from sessionstore_api.answers import Health, Readiness, ServerInfo, You
 from sessionstore_api.calls import Call, answer
 from sessionstore_api.requests import NoQuery
 
@@ -29,9 +29,11 @@ CAPABILITIES = [
 
 
 async def server_info(call: Call[None, NoQuery]) -> Response:
-    """What this server is, what it can do, and its limits."""
+    """What this server is, what it can do, its limits, and who you are to it."""
     limits = dataclasses.asdict(call.store.limits)
-    info = ServerInfo(name="sessionstore", version=sessionstore.__version__, capabilities=CAPABILITIES, limits=limits)
+    visitor = call.visitor
+    you = You(owner=call.store.store.owner, key=visitor.name, read_only=not visitor.may_write, admin=visitor.is_admin)
+    info = ServerInfo(name="sessionstore", version=sessionstore.__version__, capabilities=CAPABILITIES, limits=limits, you=you)
     return answer(200, info)
 
 
@@ -43,9 +45,12 @@ async def healthz(_: Call[None, NoQuery]) -> Response:
 async def readyz(call: Call[None, NoQuery]) -> Response:
     """The database answers and has this version's schema; what it runs on, the known fault of that engine, and its log.
 
-    With more than 64 MiB (`log_bytes`) somebody has been reading for long and keeps the write-ahead log from being cut.
+    Where keys are wanted, strangers are not told what it runs on. With more than 64 MiB (`log_bytes`) somebody has been
+    reading for long and keeps the write-ahead log from being cut.
     """
     engine = await call.store.check_ready()
+    if not call.visitor.is_admin:
+        return answer(200, Readiness(engine=None, engine_fault=None, log_bytes=None))
     return answer(200, Readiness(engine=engine.name, engine_fault=engine.fault, log_bytes=engine.log_bytes))
 
 

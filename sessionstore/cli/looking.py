@@ -6,7 +6,7 @@ from textwrap import dedent
 import click
 
 from sessionstore.cli.group import main
-from sessionstore.cli.options import AGE, database_option, json_option, opened, settings_of
+from sessionstore.cli.options import AGE, database_option, json_option, opened, owner_option, settings_of
 from sessionstore.cli.printing import (
     check_lines,
     conversation_line,
@@ -79,6 +79,7 @@ def check(database: str | None, *, as_json: bool, repair: bool, as_sql: bool) ->
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
 @click.option("--containing", metavar="TEXT", help="Only those with TEXT in their title or id, in any case.")
@@ -95,6 +96,7 @@ def conversations(database: str | None, *, as_json: bool, limit: int, containing
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.argument("id")
 def show(database: str | None, id: str, *, as_json: bool) -> None:
@@ -112,6 +114,7 @@ def show(database: str | None, id: str, *, as_json: bool) -> None:
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 def leases(database: str | None, *, as_json: bool) -> None:
     """List the turns that are going on, and those whose holder has gone silent.
@@ -146,6 +149,7 @@ def _transcript(store: Store, id: str) -> Iterator[Message]:
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.option("--conversation", "conversation_id", metavar="ID", help="Only in this conversation.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
@@ -170,6 +174,7 @@ def search(database: str | None, *, as_json: bool, conversation_id: str | None, 
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.option("--by", type=click.Choice(["total", "day", "conversation"]), default="total", show_default=True)
 @click.option("--conversation", "conversation_id", metavar="ID", help="Only of this conversation and what came from it.")

@@ -20,6 +20,23 @@ database_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line.")
 
 
+def _note_owner(context: click.Context, _: click.Parameter, owner: str) -> None:
+    context.meta[OWNER] = owner
+
+
+OWNER = "sessionstore.owner"
+owner_option = click.option(
+    "--owner",
+    envvar="SESSIONSTORE_OWNER",
+    default="",
+    metavar="NAME",
+    expose_value=False,
+    callback=_note_owner,
+    help="Whose conversations; without it, those made without keys (SESSIONSTORE_OWNER).",
+)
+"""Of commands about one owner's conversations: `opened` knows it."""
+
+
 def settings_of(database: str | None, **given: Any) -> Settings:
     """The environment's settings, with what was said on the command line instead where something was."""
     try:
@@ -32,9 +49,9 @@ def settings_of(database: str | None, **given: Any) -> Settings:
 
 @contextmanager
 def opened(database: str | None) -> Iterator[Store]:
-    """The store of that database."""
-    settings = settings_of(database)
-    with Store.open(settings.database_url, **settings.store_options()) as store:
+    """The store of that database, of the owner that was named, if one was."""
+    settings, owner = settings_of(database), click.get_current_context().meta.get(OWNER, "")
+    with Store.open(settings.database_url, owner=owner, **settings.store_options()) as store:
         yield store
 
 

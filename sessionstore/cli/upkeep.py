@@ -5,6 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -12,7 +13,7 @@ import click
 
 from sessionstore import migrate as migrations
 from sessionstore.cli.group import EX_TEMPFAIL, main
-from sessionstore.cli.options import AGE, database_option, json_option, opened, settings_of
+from sessionstore.cli.options import AGE, database_option, json_option, opened, owner_option, settings_of
 from sessionstore.cli.printing import plain, show_one
 from sessionstore.engines import exists, name_of, open_database
 from sessionstore.errors import SchemaBehind, SessionStoreError
@@ -44,6 +45,7 @@ def migrate(database: str | None, *, as_json: bool, dry_run: bool) -> None:
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.option("--after", "after_position", type=click.IntRange(min=-1), help="Take back what stands after this position.")
 @click.option("--backup", metavar="ID", help="The id of the fork that keeps everything; one is made otherwise.")
@@ -62,6 +64,7 @@ def undo(database: str | None, *, as_json: bool, after_position: int | None, bac
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.option("--older-than", type=AGE, metavar="AGE", help="Conversations that have not changed for so long, like 90d or 12h.")
 @click.option("--keep", type=click.IntRange(min=0), help="All conversations but so many that changed last.")
@@ -71,6 +74,7 @@ def undo(database: str | None, *, as_json: bool, after_position: int | None, bac
     "--tombstones-older-than", type=AGE, metavar="AGE", default="30d", show_default=True, help="What is left of deleted ones."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be forgotten, and forget nothing.")
+@click.option("--all-owners", is_flag=True, help="Of each owner, as far as it is too old or too much of his.")
 def prune(
     database: str | None,
     *,
@@ -81,6 +85,7 @@ def prune(
     keep_messages: int | None,
     tombstones_older_than: int,
     dry_run: bool,
+    all_owners: bool,
 ) -> None:
     """Forget what is old, or too much. What is being generated is left alone; others can write meanwhile.
 
@@ -95,11 +100,12 @@ def prune(
         "keep_messages": keep_messages,
         "tombstones_older_than_ms": tombstones_older_than,
     }
-    with opened(database) as store:
-        planned = store.prune(**wanted, dry_run=True)
-        with _bar("Forgetting", shown=not dry_run) as advance:
-            total = _pieces(planned)
-            done = planned if dry_run else store.prune(**wanted, progress=lambda done: advance(_pieces(done), total))
+    with opened(database) as store, _bar("Forgetting", shown=not dry_run) as advance:
+        stores = [store.of(owner) for owner in store.owners()] if all_owners else [store]
+        planned = sum((one.prune(**wanted, dry_run=True) for one in stores), Pruned())
+        done, total = planned if dry_run else Pruned(), _pieces(planned)
+        for one in [] if dry_run else stores:
+            done += one.prune(**wanted, progress=partial(_advance, advance, done, total))
     verb = "would be forgotten" if dry_run else f"forgotten, {done.skipped} left alone"
     words = f"{done.conversations} conversations, {done.messages} messages, {done.tombstones} tombstones {verb}"
     show_one({**plain(done), "dry_run": dry_run}, words, as_json=as_json)
@@ -185,6 +191,7 @@ def _warn(faults: Sequence[str]) -> None:
 
 @main.command()
 @database_option
+@owner_option
 @json_option
 @click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
 @click.option(
@@ -207,6 +214,7 @@ def export(database: str | None, *, as_json: bool, form: Format, output: Path | 
 
 @main.command(name="import")
 @database_option
+@owner_option
 @json_option
 @click.option("--skip-existing", is_flag=True, help="Leave out conversations whose id is taken, instead of stopping there.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -232,6 +240,10 @@ def import_(database: str | None, *, as_json: bool, skip_existing: bool, file: P
             raise
     words = f"{done.conversations} conversations, {done.messages} messages imported, {done.skipped} left out"
     show_one(plain(done), words, as_json=as_json)
+
+
+def _advance(advance: Callable[[int, int], None], before: Pruned, total: int, part: Pruned) -> None:
+    advance(_pieces(before + part), total)
 
 
 def _pieces(done: Pruned) -> int:

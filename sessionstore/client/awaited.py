@@ -11,7 +11,7 @@ import httpx2
 
 from sessionstore.aioturn import AsyncLiveTurn
 from sessionstore.client import compaction, finding, mutations, reads, turns
-from sessionstore.client.blocking import CONNECT_SECONDS, CONNECTIONS, TIMEOUT, Client
+from sessionstore.client.blocking import CONNECT_SECONDS, CONNECTIONS, TIMEOUT, Client, headers_of
 from sessionstore.client.exchange import Exchange, Reply, Steps
 from sessionstore.client.persistence import Persistence
 from sessionstore.client.problems import error_of
@@ -51,18 +51,19 @@ class AsyncClient:
         self,
         url: str,
         *,
+        key: str | None = None,
         patience: float = 20.0,
         limits: Limits = DEFAULT_LIMITS,
         http: httpx2.AsyncClient | None = None,
         keeper: httpx2.Client | None = None,
     ) -> None:
         self.url, self.limits, self._patience = url.rstrip("/"), limits, patience
-        self._own = http is None
+        self._headers, self._own = headers_of(key), http is None
         self._http = http or httpx2.AsyncClient(timeout=TIMEOUT, limits=CONNECTIONS)
         # Apart, since each is busy for as long as somebody follows.
         self._streams = http or httpx2.AsyncClient(timeout=TIMEOUT, limits=CONNECTIONS)
         self._closed = False
-        self._keeper = Client(url, patience=patience, limits=limits, http=keeper)
+        self._keeper = Client(url, key=key, patience=patience, limits=limits, http=keeper)
 
     async def close(self) -> None:
         """Give back the leases of turns that go on, end the events, and close the connections. Later calls raise `Closed`."""
@@ -171,7 +172,7 @@ class AsyncClient:
                     exchange.method,
                     self.url + exchange.path,
                     params=exchange.query,
-                    headers=exchange.headers,
+                    headers=exchange.headers | self._headers,
                     content=exchange.content,
                 )
             except httpx2.RequestError as failure:
@@ -222,7 +223,7 @@ class AsyncClient:
         async with self._streams.sse(
             self.url + exchange.path,
             params=exchange.query,
-            headers=exchange.headers,
+            headers=exchange.headers | self._headers,
             timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             max_event_size=None,
         ) as source:

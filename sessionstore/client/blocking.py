@@ -55,6 +55,9 @@ class Client:
     found done. After that it raises `Unreachable` when nothing can have been stored, and `OutcomeUnknown` when something may
     have been.
 
+    A server that wants keys gets `key` with every call; it raises `Unauthorized` for one that is none, and `Forbidden` for what
+    the key may not do. Over a network that others can listen to, use https.
+
     Values are checked here, by `limits`, before they are sent; give it your server's if they are not the default ones. Bring an
     `httpx2.Client` for another transport, certificates, or headers of your own; it stays yours to close, and needs a connection
     for each turn and each stream of events beside those of the calls.
@@ -67,12 +70,13 @@ class Client:
         self,
         url: str,
         *,
+        key: str | None = None,
         patience: float = 20.0,
         limits: Limits = DEFAULT_LIMITS,
         http: httpx2.Client | None = None,
     ) -> None:
         self.url, self.limits, self.patience = url.rstrip("/"), limits, patience
-        self._own = http is None
+        self._headers, self._own = headers_of(key), http is None
         self._http = http or httpx2.Client(timeout=TIMEOUT, limits=CONNECTIONS)
         # Apart, since each is busy for as long as somebody follows.
         self._streams = http or httpx2.Client(timeout=TIMEOUT, limits=CONNECTIONS)
@@ -187,7 +191,7 @@ class Client:
             with self._streams.sse(
                 self.url + exchange.path,
                 params=exchange.query,
-                headers=exchange.headers,
+                headers=exchange.headers | self._headers,
                 timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
                 max_event_size=None,
             ) as source:
@@ -226,7 +230,7 @@ class Client:
                     exchange.method,
                     self.url + exchange.path,
                     params=exchange.query,
-                    headers=exchange.headers,
+                    headers=exchange.headers | self._headers,
                     content=exchange.content,
                     timeout=self.timeout,
                 )
@@ -238,6 +242,11 @@ class Client:
                 error = error_of(response.status_code, response.headers, response.content)
                 delay = persistence.after_refusal(error, response.headers.get("retry-after"))
             time.sleep(delay)
+
+
+def headers_of(key: str | None) -> dict[str, str]:
+    """The header that shows a key, where there is one."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
 class Open:

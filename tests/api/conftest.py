@@ -13,6 +13,7 @@ from sessionstore.settings import Settings
 from tests.conftest import Clock
 
 C = "/v1/conversations"
+LOCAL = {"Host": "127.0.0.1"}
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def app(url: str, clock: Clock) -> Starlette:
 @pytest.fixture
 def client(app: Starlette) -> Iterator[TestClient]:
     """A client of the whole application; anything that blocks the event loop fails the test."""
-    with TestClient(app, headers={"Host": "127.0.0.1"}) as opened, blockbuster_ctx(["sessionstore", "sessionstore_api"]):
+    with TestClient(app, headers=LOCAL) as opened, blockbuster_ctx(["sessionstore", "sessionstore_api"]):
         yield opened
 
 

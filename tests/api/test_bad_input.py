@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from tests.api.conftest import C, message, problem
+from tests.api.conftest import LOCAL, C, message, problem
 from tests.conftest import Tables
 
 M = f"{C}/c/messages"
@@ -202,7 +202,7 @@ def test_head_is_get_without_a_body(client: TestClient) -> None:
 
 
 def test_under_another_path_the_router_decides(app: Any) -> None:
-    with TestClient(app, root_path="/v1") as client:
+    with TestClient(app, root_path="/v1", headers=LOCAL) as client:
         assert client.get("/v1/conversations").status_code == 404
         assert client.get("/v1/v1/conversations").status_code == 200
 

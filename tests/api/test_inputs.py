@@ -6,7 +6,7 @@ from starlette.testclient import TestClient
 
 from sessionstore import Limits
 from sessionstore.settings import Settings
-from tests.api.conftest import C, acquire, message, problem
+from tests.api.conftest import LOCAL, C, acquire, message, problem
 from tests.conftest import TOKEN
 
 I = f"{C}/c/inputs"  # noqa: E741
@@ -50,7 +50,7 @@ def test_pages(client: TestClient) -> None:
 
 def test_a_full_queue_is_429_with_retry_after(url: str) -> None:
     app = create_app(Settings(database_url=url, limits=Limits(queued_inputs=1)))
-    with TestClient(app) as client:
+    with TestClient(app, headers=LOCAL) as client:
         client.post(C, json={"id": "c"})
         refused = client.post(I, json={"messages": [message("1"), message("2")]})
         assert problem(refused, 429, "inputs-full")["sent"] == 2

@@ -1,0 +1,182 @@
+"""Who calls, and what he may: a key stands for one owner, and nobody sees anything of another one.
+
+A key is looked up in the database, and believed for a second: so long a key that was revoked may still be used. As long as the
+database has never had a key, everybody on this machine is let in, and nobody from elsewhere.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from sessionstore import AsyncStore
+from sessionstore.errors import Forbidden, SessionStoreError, TooManyRequests, Unauthorized
+from sessionstore.keys import Key, hash_of
+from sessionstore.settings import Settings
+from sessionstore_api.incoming import Incoming
+
+BELIEVED_SECONDS = 1.0
+MOST_KNOWN = 10_000
+LONGEST_KEY = 200
+
+
+class Visitor:
+    """Who calls: the store of his owner, his rights, and how much of him is under way in this process.
+
+    `may_write`: he may change something. `is_admin`: he may end others' turns by force, and see the metrics.
+    """
+
+    def __init__(
+        self, store: AsyncStore, key: Key | None, most: Mapping[str, int], *, may_write: bool = True, is_admin: bool = True
+    ) -> None:
+        self.store, self.key, self.may_write, self.is_admin = store, key, may_write, is_admin
+        self.believed_until = 0.0
+        self._most, self.under_way = most, {"requests": 0, "streams": 0}
+        self._following: set[asyncio.Future[None]] = set()
+
+    @property
+    def name(self) -> str | None:
+        """What the key is called."""
+        return None if self.key is None else self.key.name
+
+    @contextmanager
+    def one_of(self, kind: str) -> Iterator[None]:
+        """Count a request, or a stream, as long as it goes on. Raises `TooManyRequests`. Without keys nobody is counted."""
+        if self.key is not None and self.under_way[kind] >= self._most[kind]:
+            raise TooManyRequests(reason=f"{self._most[kind]} {kind} of this key are under way")
+        self.under_way[kind] += 1
+        try:
+            yield
+        finally:
+            self.under_way[kind] -= 1
+
+    @contextmanager
+    def following(self) -> Iterator[asyncio.Future[None]]:
+        """What is done when the key is good for nothing any more."""
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._following.add(over)
+        try:
+            yield over
+        finally:
+            self._following.discard(over)
+
+    def end(self) -> None:
+        """Tell whoever follows that the key is over."""
+        for over in self._following:
+            if not over.done():
+                over.set_result(None)
+
+    def check(self, method: str, *, admin: bool) -> None:
+        """Raise `Forbidden` for a call that he may not make, as far as its method and address tell."""
+        if not self.may_write and method not in ("GET", "HEAD"):
+            raise Forbidden(reason="This key is read-only")
+        if admin and not self.is_admin:
+            raise Forbidden(reason="This needs a key with the right `admin`")
+
+
+class Access:
+    """Lets in whoever has a key, and tells who he is. Lives on one event loop."""
+
+    def __init__(self, store: AsyncStore, settings: Settings) -> None:
+        self._store = store
+        self._most = {"requests": settings.requests_per_key, "streams": settings.streams_per_key}
+        self._visitors: dict[str, Visitor] = {}
+        self._anybody = Visitor(store, None, self._most)
+        self._stranger = Visitor(store, None, self._most, may_write=False, is_admin=False)
+        self._wants_keys, self._without_until = False, 0.0
+
+    @property
+    def stranger(self) -> Visitor:
+        """Who is served without being asked for a key."""
+        return self._stranger if self._wants_keys else self._anybody
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncGenerator[None]:
+        """Meanwhile keys that have run out are noticed while something of them goes on."""
+        await self._wanted()
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await watching
+
+    async def visitor(self, incoming: Incoming) -> Visitor:
+        """Who calls. Raises `Unauthorized` for who has no key, or none that is good for anything, and `Malformed` for two."""
+        given = incoming.single_header("Authorization")
+        if given is None:
+            if await self._wanted():
+                raise Unauthorized(reason="no key")
+            if not is_local(incoming):
+                raise Unauthorized(reason="no key, and without one it serves its own machine only")
+            return self._anybody
+        scheme, _, secret = given.partition(" ")
+        if scheme.lower() != "bearer" or not secret or len(secret) > LONGEST_KEY:
+            raise Unauthorized(reason="no bearer key")
+        return await self._of(secret)
+
+    async def _of(self, secret: str) -> Visitor:
+        hashed, now = hash_of(secret), self._now()
+        known = self._visitors.get(hashed)
+        if known is not None and now < known.believed_until:
+            return known
+        key = await self._store.run(lambda: self._store.store.keys.find(secret), reading=True)
+        if key is None:
+            self._forget(hashed)
+            raise Unauthorized(reason="a key that is none, or is over")
+        if known is None:
+            # Somebody else may have asked meanwhile.
+            own = Visitor(self._store.of(key.owner), key, self._most, may_write=not key.read_only, is_admin=key.admin)
+            known = self._visitors.setdefault(hashed, own)
+            self._make_room()
+        known.believed_until = now + BELIEVED_SECONDS
+        return known
+
+    async def _wanted(self) -> bool:
+        """Whether there are keys. Once there are, it stays so: keys that are over stay where they are."""
+        if self._wants_keys or self._now() < self._without_until:
+            return self._wants_keys
+        until = self._now() + BELIEVED_SECONDS
+        self._wants_keys = await self._store.run(self._store.store.keys.any, reading=True)
+        self._without_until = until
+        return self._wants_keys
+
+    def _forget(self, hashed: str) -> None:
+        gone = self._visitors.pop(hashed, None)
+        if gone is not None:
+            gone.end()
+
+    def _make_room(self) -> None:
+        idle = (hashed for hashed, visitor in self._visitors.items() if not any(visitor.under_way.values()))
+        while len(self._visitors) > MOST_KNOWN and (oldest := next(iter(idle), None)) is not None:
+            del self._visitors[oldest]
+            idle = (hashed for hashed, visitor in self._visitors.items() if not any(visitor.under_way.values()))
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(BELIEVED_SECONDS)
+            for hashed, visitor in list(self._visitors.items()):
+                if visitor.under_way["streams"]:
+                    with suppress(SessionStoreError):
+                        await self._look_again(hashed, visitor)
+
+    async def _look_again(self, hashed: str, visitor: Visitor) -> None:
+        keys = self._store.store.keys
+        if await self._store.run(lambda: keys.find_hash(hashed), reading=True) is None:
+            self._forget(hashed)
+        else:
+            visitor.believed_until = self._now() + BELIEVED_SECONDS
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def is_local(incoming: Incoming) -> bool:
+    """Whether this came to an address of the machine itself: a socket in a file has none, and is local as well."""
+    here = (incoming.scope.get("server") or ("",))[0] or ""
+    try:
+        return ipaddress.ip_address(here).is_loopback
+    except ValueError:
+        return True
