@@ -34,6 +34,11 @@ class LiveServer:
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]})
         self._thread.start()
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """What its requests find in their state."""
+        return self._server.lifespan.state
+
     def close(self) -> None:
         """Stop it in good order."""
         self._server.should_exit = True

@@ -64,7 +64,11 @@ async def _stream(call: Call[None, StateQuery] | Call[None, ChangeQuery], events
     if call.head:
         await events.aclose()
     return EventSourceResponse(
-        _body(first, events, call.visitor), ping=PING_SECONDS, sep="\n", shutdown_grace_period=STOPPING_SECONDS
+        _body(first, events, call.visitor),
+        ping=PING_SECONDS,
+        sep="\n",
+        headers={"X-Content-Type-Options": "nosniff"},
+        shutdown_grace_period=STOPPING_SECONDS,
     )
 
 

@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 Headers = list[tuple[bytes, bytes]]
-NO_STORE = (b"cache-control", b"no-store")
+ALWAYS = [(b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff")]
 
 
 class Reply(Response):
@@ -13,7 +13,7 @@ class Reply(Response):
         # Not Response's own: it encodes and looks through what is known here.
         self.status_code, self.body, self.background = status, body, None
         self.raw_headers = headers
-        headers.append(NO_STORE)
+        headers += ALWAYS
         if media_type is not None:
             headers.append((b"content-type", media_type))
             headers.append((b"content-length", b"%d" % len(body)))

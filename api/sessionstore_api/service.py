@@ -56,7 +56,7 @@ async def readyz(call: Call[None, NoQuery]) -> Response:
 
 async def openapi_document(call: Call[None, NoQuery]) -> Response:
     """This document."""
-    return JSONResponse(call.app_state.openapi, headers=NO_STORE)
+    return JSONResponse(call.app_state.openapi, headers=ALWAYS)
 
 
 async def docs_page(call: Call[None, NoQuery]) -> Response:
@@ -64,10 +64,10 @@ async def docs_page(call: Call[None, NoQuery]) -> Response:
     return HTMLResponse(call.app_state.docs, headers=DOCS_HEADERS)
 
 
-NO_STORE = {"Cache-Control": "no-store"}
+ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 DOCS_HEADERS = {
-    **NO_STORE,
+    **ALWAYS,
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
