@@ -37,7 +37,7 @@ class LiveServer:
     @property
     def state(self) -> dict[str, Any]:
         """What its requests find in their state."""
-        return self._server.lifespan.state
+        return self._server.lifespan.state  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Stop it in good order."""
