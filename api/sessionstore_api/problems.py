@@ -147,6 +147,13 @@ def refuse(error: SessionStoreError) -> Response:
     return respond(problem_of(error), headers + (lease_headers(error.lease) if error.lease else []))
 
 
+def answer_of(error: SessionStoreError) -> bytes:
+    """The same for a request that no application ever sees, as it goes over the wire."""
+    response = refuse(error)
+    lines = [b"HTTP/1.1 %d " % response.status_code, *(b"%s: %s" % header for header in response.raw_headers)]
+    return b"\r\n".join((*lines, b"", bytes(response.body)))
+
+
 async def on_http_error(_: Request, error: Exception) -> Response:
     """What routing refused: no such path, no such method."""
     if not isinstance(error, HTTPException):

@@ -1,12 +1,17 @@
-"""HTTP/1.1 as httptools reads it, with an end to what a client may say before the body.
+"""HTTP/1.1 as uvicorn speaks it, with an end to what a client may send, and to the time that he may take.
 
-httptools itself keeps a header of any length in memory; h11, the other parser, stops at 64 KiB as well.
+uvicorn itself waits for a request for ever, whether nothing comes, half of it, or a byte a second; and httptools keeps a header
+of any length in memory, where h11 stops at 64 KiB as well.
 """
 
 import asyncio
 from typing import Any
 
+from h11 import IDLE, SEND_BODY
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from sessionstore_api.problems import RequestTimeout, answer_of
 
 HEAD_BYTES = 64 * 1024
 UNREAD_SECONDS = 60
@@ -15,23 +20,63 @@ TOO_LONG = (
 )
 
 
-class BoundedHead(HttpToolsProtocol):
-    """Refuses a request whose line and headers are longer than 64 KiB, before they have come."""
+class Bounded(asyncio.Protocol):
+    """What both parsers are held to: a request that does not come in time ends its connection, and so does an unread answer."""
+
+    transport: Any
+    loop: asyncio.AbstractEventLoop
+    cycle: Any
+    receive_seconds = 30
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._in_head, self._head_bytes = True, 0
+        self._arrival: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
         self._unread_bytes = 0
 
+    @property
+    def is_arriving(self) -> bool:
+        """Whether a request has begun to come and is not there yet."""
+        raise NotImplementedError
+
+    # What comes -----------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        """Who connects has something to say."""
+        super().connection_made(transport)
+        self._expect()
+
     def data_received(self, data: bytes) -> None:
-        """Count what belongs to a head that is not over yet."""
-        if self._in_head:
-            self._head_bytes += len(data)
+        """Note when a request begins to arrive, and when it is there."""
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
-            self.transport.write(TOO_LONG)
+        if self.is_arriving:
+            self._expect()
+        else:
+            self._expect_no_more()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more is to be let go."""
+        super().connection_lost(exc)
+        self._expect_no_more()
+        self._look_no_more()
+
+    def _expect(self) -> None:
+        if self._arrival is None:
+            self._arrival = self.loop.call_later(self.receive_seconds, self._give_up)
+
+    def _expect_no_more(self) -> None:
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
+
+    def _give_up(self) -> None:
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(answer_of(RequestTimeout(seconds=self.receive_seconds)))
             self.transport.close()
+        else:
+            self.transport.abort()
+
+    # What is read ---------------------------------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         """The client is slow. Who reads nothing at all for a minute is gone, and what is kept for him is let go."""
@@ -41,11 +86,6 @@ class BoundedHead(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """He has read what there was."""
         super().resume_writing()
-        self._look_no_more()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing more is to be let go."""
-        super().connection_lost(exc)
         self._look_no_more()
 
     @property
@@ -68,6 +108,28 @@ class BoundedHead(HttpToolsProtocol):
             self._look.cancel()
             self._look = None
 
+
+class BoundedHttpTools(Bounded, HttpToolsProtocol):
+    """httptools, in C. Refuses a request whose line and headers are longer than 64 KiB, before they have come."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head, self._head_bytes = True, 0
+
+    @property
+    def is_arriving(self) -> bool:
+        """See `Bounded`."""
+        return not self._in_head or self._head_bytes > 0
+
+    def data_received(self, data: bytes) -> None:
+        """Count what belongs to a head that is not over yet."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+            self.transport.write(TOO_LONG)
+            self.transport.close()
+
     def on_headers_complete(self) -> None:
         """The head is over."""
         self._in_head, self._head_bytes = False, 0
@@ -75,5 +137,23 @@ class BoundedHead(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """What comes now is the next one's head."""
-        self._in_head = True
+        self._in_head, self._head_bytes = True, 0
         super().on_message_complete()
+
+
+class BoundedH11(Bounded, H11Protocol):
+    """h11, all Python: slower, and stricter."""
+
+    @property
+    def is_arriving(self) -> bool:
+        """See `Bounded`."""
+        state = self.conn.their_state
+        return state is SEND_BODY or (state is IDLE and bool(self.conn.trailing_data[0]))
+
+
+PARSERS: dict[str, type[Bounded]] = {"httptools": BoundedHttpTools, "h11": BoundedH11}
+
+
+def protocol_of(parser: str, receive_seconds: int) -> type[Bounded]:
+    """The protocol with that parser, in which a request may take so long to arrive."""
+    return type("Protocol", (PARSERS[parser],), {"receive_seconds": receive_seconds})

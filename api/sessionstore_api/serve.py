@@ -18,7 +18,7 @@ from sessionstore.cli.options import database_option, settings_of
 from sessionstore.engines import name_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
-from sessionstore_api.protocol import BoundedHead
+from sessionstore_api.protocol import HEAD_BYTES, Bounded, protocol_of
 
 try:
     import resource
@@ -57,7 +57,9 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="auto",
-            http=BoundedHead,
+            http=protocol_of(settings.http_parser, settings.receive_seconds),
+            h11_max_incomplete_event_size=HEAD_BYTES,
+            ws="none",
             log_config=None,
             access_log=False,
             proxy_headers=False,
@@ -75,7 +77,7 @@ class Server(uvicorn.Server):
 
     def _let_go(self) -> None:
         for connection in list(self.server_state.connections):
-            if isinstance(connection, BoundedHead) and connection.waits_for_reader:
+            if isinstance(connection, Bounded) and connection.waits_for_reader:
                 connection.transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

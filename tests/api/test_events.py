@@ -246,7 +246,7 @@ class Buffer:
 
 def test_a_slow_but_steady_reader_is_not_cut_off() -> None:
     buffer = Buffer()
-    reader: Any = protocol.BoundedHead.__new__(protocol.BoundedHead)
+    reader: Any = protocol.BoundedHttpTools.__new__(protocol.BoundedHttpTools)
     reader.transport = reader.loop = buffer
     for buffer.left in (1000, 999, 10):
         buffer.wait() if buffer.due else reader._look_again()
