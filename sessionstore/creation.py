@@ -6,10 +6,12 @@ from typing import Any
 import msgspec
 
 from sessionstore import queries, statements
-from sessionstore.errors import ConversationDeleted, ConversationExists, ConversationNotFound
+from sessionstore.errors import ConversationDeleted, ConversationExists, ConversationNotFound, OwnerFull
 from sessionstore.life import Life, Row
 from sessionstore.limits import Limits
-from sessionstore.transaction import Transaction
+from sessionstore.transaction import Counted, Transaction
+
+MOST_COUNTED = 10_000
 
 
 class Birth(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,26 @@ def give_birth(transaction: Transaction, birth: Birth, owner: str, limits: Limit
     check_buried(transaction, owner, birth.id, birth.recreate)
     life = Life(transaction, Row(*transaction.row(statements.LIFE, owner=owner, id=birth.id)), now, limits, owner, holds=False)
     life.changed = life.raised = True
+    check_room(life)
     return life
+
+
+def check_room(life: Life) -> None:
+    """Raise `OwnerFull` when its owner has too many conversations with this one.
+
+    They are counted when they may be too many: with no more lives given since the last count than there was room for, they are
+    not. On a server those that others are just making are not counted.
+    """
+    most, counted = life.limits.conversations_per_owner, life.transaction.counted
+    known = counted.get(life.owner)
+    if known is not None and known.living + life.row.pk - known.life <= most:
+        return
+    living = life.transaction.row(statements.COUNT_LIVING, owner=life.owner, most=most + 1)[0]
+    if len(counted) >= MOST_COUNTED:
+        counted.clear()
+    counted[life.owner] = Counted(living, life.row.pk)
+    if living > most:
+        raise OwnerFull(what="conversations", limit=most)
 
 
 def _insert(transaction: Transaction, birth: Birth, owner: str, now: int, parent_pk: int | None) -> Any:

@@ -11,7 +11,8 @@ The first paragraph of a docstring is the message, its braces are the fields. `c
     ├── TokenUsed                         the token of a turn, with other messages than it was begun with
     ├── MessageNotFound · MessageDeleted · MessageExists · MessageQueued · MessageComplete
     ├── PreconditionFailed · InputsPending
-    ├── InputsFull · InputClaimed         no room in the queue · somebody has put the input into the transcript
+    ├── InputsFull · OwnerFull            no room in the queue · no room for more of this owner's
+    ├── InputClaimed                      somebody has put the input into the transcript
     ├── Unavailable                       nothing was stored, try again later
     │   ├── Busy · DiskFull · Closed · StorageFailed · SchemaChanged · Unreachable
     │   ├── TooManyRequests               of this key, at this moment
@@ -59,6 +60,7 @@ __all__ = [
     "Nested",
     "NotADatabase",
     "OutcomeUnknown",
+    "OwnerFull",
     "PreconditionFailed",
     "SchemaAhead",
     "SchemaBehind",
@@ -312,6 +314,15 @@ class InputsFull(SessionStoreError):
     conversation_id: str
     queued_inputs: int
     sent: int
+
+
+class OwnerFull(SessionStoreError):
+    """The owner has {limit} {what}, and no room for more. Nothing was stored."""
+
+    code = "owner-full"
+    retryable = True
+    what: str
+    limit: int
 
 
 class InputClaimed(SessionStoreError):

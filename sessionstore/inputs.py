@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sessionstore import statements
 from sessionstore.drafts import Prepared
-from sessionstore.errors import InputClaimed, InputsFull, MessageDeleted, MessageNotFound
+from sessionstore.errors import InputClaimed, InputsFull, MessageDeleted, MessageNotFound, OwnerFull
 from sessionstore.life import Life
 from sessionstore.model import Message, Mode
 
@@ -18,9 +18,18 @@ def queue(life: Life, drafts: Sequence[Prepared], mode: Mode) -> list[Message]:
     new = known.count(None)
     if new and life.row.queued_count + new > life.limits.queued_inputs:
         raise InputsFull(conversation_id=life.row.id, queued_inputs=life.row.queued_count, sent=new)
-    if not new:
+    if new:
+        check_room(life, new)
+    else:
         life.repeated()
     return [there or life.queue_message(draft, mode) for there, draft in zip(known, drafts, strict=True)]
+
+
+def check_room(life: Life, new: int) -> None:
+    """Raise `OwnerFull` when so many more would be too many of the owner's."""
+    most = life.limits.inputs_per_owner
+    if life.transaction.row(statements.COUNT_QUEUED, owner=life.owner)[0] + new > most:
+        raise OwnerFull(what="queued inputs", limit=most)
 
 
 def cancel(life: Life, message_id: str) -> None:

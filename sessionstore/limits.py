@@ -29,7 +29,11 @@ RANGES = {
     "messages_per_call": (1, 100_000),
     "page": (1, 100_000),
     "queued_inputs": (1, 100_000),
+    "conversations_per_owner": (1, 1_000_000_000),
+    "inputs_per_owner": (1, 100_000),
     "body_bytes": (1, 2**30),
+    "message_bytes": (1, 2**30),
+    "metadata_bytes": (2, 2**30),
     "ttl_min_ms": (1, 30 * DAY_MS),
     "ttl_max_ms": (1, 30 * DAY_MS),
     "ttl_default_ms": (1, 30 * DAY_MS),
@@ -64,7 +68,11 @@ class Limits:
     messages_per_call: int = 1_000
     page: int = 1_000
     queued_inputs: int = 100
+    conversations_per_owner: int = 1_000_000
+    inputs_per_owner: int = 10_000
     body_bytes: int = 16 * 1024 * 1024
+    message_bytes: int = 16 * 1024 * 1024
+    metadata_bytes: int = 64 * 1024
     ttl_min_ms: int = 1_000
     ttl_max_ms: int = 3_600_000
     ttl_default_ms: int = 30_000
@@ -199,19 +207,23 @@ class Limits:
             raise InvalidInput(reason=f"A call carries {least} to {self.messages_per_call} messages", path=path)
 
     def json(self, value: Any, path: str) -> str:
-        """The text of any JSON value, checked."""
+        """The text of a message's content: any JSON value, checked."""
+        return self._json(value, path, self.message_bytes)
+
+    def _json(self, value: Any, path: str, most: int) -> str:
         if type(value) is not str:
             jsontext.check(value, path, depth=self.json_depth, digits=self.integer_digits)
         text = jsontext.encode(value)
-        if len(text) > self.body_bytes:
-            raise TooLarge(reason=f"A JSON value has at most {self.body_bytes} characters", path=path)
+        # No character takes more than four.
+        if len(text) > most // 4 and len(text.encode()) > most:
+            raise TooLarge(reason=f"This has at most {most} bytes as JSON", path=path)
         return text
 
     def json_object(self, value: Any, path: str) -> str:
-        """The text of a JSON object, checked."""
+        """The text of metadata, or of what was used: a JSON object, checked."""
         if not isinstance(value, dict):
             raise InvalidInput(reason="Expected an object", path=path)
-        return self.json(value, path)
+        return self._json(value, path, self.metadata_bytes)
 
     def _text(self, value: Any, path: str, longest: int, *, shortest: int = 0) -> str:
         if not isinstance(value, str):

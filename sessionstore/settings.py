@@ -19,6 +19,7 @@ RANGES = {
     "max_waiting": (1, 1_000_000),
     "shutdown_seconds": (0, 86_400),
     "receive_seconds": (1, 86_400),
+    "head_bytes": (1_024, 2**20),
     "requests_per_key": (1, 1_000_000),
     "streams_per_key": (1, 1_000_000),
 }
@@ -51,6 +52,7 @@ class Settings:
         "Pages that may call it from a browser, like https://chat.example, with commas in between", ""
     )
     receive_seconds: int = _setting("How long a request may take to arrive", 30)
+    head_bytes: int = _setting("How long the line and the headers of a request may be together", 64 * 1024)
     requests_per_key: int = _setting("How many requests of one key a server process works on at once", 256)
     streams_per_key: int = _setting("How many event streams of one key a server process keeps open", 1_000)
     http_parser: str = _setting("httptools, or h11, which is slower and all Python", "httptools")

@@ -43,6 +43,13 @@ LIFE_COLUMNS = (
     c.generation, c.lease_token, c.lease_ttl_ms, c.lease_expires_at, c.interrupt_requested_at,
 )  # fmt: skip
 _lives = select(*LIFE_COLUMNS)
+# Both no longer than the limits that they are compared with.
+COUNT_LIVING = select(func.count()).select_from(
+    select(c.pk).where(c.owner == b("owner"), LIVING).order_by(c.pk).limit(b("most")).subquery()
+)
+COUNT_QUEUED = select(func.coalesce(func.sum(c.queued_count), 0)).where(
+    c.owner == b("owner"), literal_column("queued_count > 0")
+)
 LIFE = _lives.where(c.owner == b("owner"), c.id == b("id"), LIVING).with_for_update()
 LIFE_BY_PK = _lives.where(c.pk == b("pk"), LIVING).with_for_update()
 TOMBSTONE = (

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sessionstore.dialect import Statement
 from sessionstore.errors import Dead, SessionStoreError
@@ -18,6 +18,13 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+class Counted(NamedTuple):
+    """How many conversations an owner had when one of that number had been made. Each later one has a higher number."""
+
+    living: int
+    life: int
+
+
 class Statements(dict[Statement, Compiled]):
     """Each statement's text, made when it is first asked for; what the clock says, and what the driver raises."""
 
@@ -26,6 +33,8 @@ class Statements(dict[Statement, Compiled]):
     ) -> None:
         super().__init__()
         self._compile, self.clock, self.errors = compile, clock, errors
+        self.counted: dict[str, Counted] = {}
+        """What is known of owners in this process; never too little."""
 
     def __missing__(self, statement: Statement) -> Compiled:
         found = self[statement] = self._compile(statement)
@@ -108,6 +117,11 @@ class Transaction:
             result = error
         self._connection.execute("RELEASE part")
         return result
+
+    @property
+    def counted(self) -> dict[str, Counted]:
+        """See `Statements`."""
+        return self._statements.counted
 
     def now(self) -> int:
         """Milliseconds UTC. Asked by a change, it is a moment at which the change holds what it has locked."""

@@ -40,7 +40,7 @@ log = logging.getLogger("sessionstore_api")
 MATCHED = ("Lease-Token", "Incarnation", "If-Match")
 STORED = (errors.MessageDeleted, errors.MessageExists, errors.MessageQueued)
 PUT = (errors.MessageDeleted, errors.MessageQueued, errors.MessageComplete)
-QUEUED = (errors.InputsFull, errors.MessageDeleted, errors.MessageExists)
+QUEUED = (errors.InputsFull, errors.OwnerFull, errors.MessageDeleted, errors.MessageExists)
 CLAIMED = (errors.MessageNotFound, errors.MessageDeleted, errors.InputClaimed)
 EXISTING = (errors.MessageNotFound, errors.MessageDeleted, errors.MessageQueued)
 
@@ -55,7 +55,7 @@ EVENTS = "text/event-stream"
 OPERATIONS = [
     Operation(method="POST", path=CONVERSATIONS, handler=conversations.create_conversation, body=requests.CreateConversation,
               answers={201: answers.ConversationMessages, 200: answers.ConversationMessages},
-              errors=(*LIFE, errors.ConversationExists)),
+              errors=(*LIFE, errors.ConversationExists, errors.OwnerFull)),
     Operation(method="GET", path=CONVERSATIONS, handler=conversations.list_conversations, query=requests.ConversationsQuery,
               answers={200: answers.ConversationsPage}),
     Operation(method="GET", path=CONVERSATION, handler=conversations.get_conversation, headers=("Incarnation",), tagged=True,
@@ -72,7 +72,8 @@ OPERATIONS = [
               errors=(*GUARDED, *STORED, errors.Stale, *TAGGED), headers=MATCHED),
     Operation(method="POST", path=CONVERSATION + "/fork", handler=conversations.fork_conversation,
               body=requests.ForkConversation, answers={201: answers.ConversationAnswer},
-              errors=(*GUARDED, errors.ConversationExists, errors.MessageNotFound, errors.MessageDeleted, *TAGGED),
+              errors=(*GUARDED, errors.ConversationExists, errors.OwnerFull, errors.MessageNotFound, errors.MessageDeleted,
+                      *TAGGED),
               headers=MATCHED),
     Operation(method="POST", path=CONVERSATION + "/interrupt", handler=leases.interrupt_turn, body=requests.Interrupt,
               answers={202: answers.InterruptAnswer, 200: answers.InterruptAnswer},

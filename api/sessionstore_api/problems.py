@@ -36,6 +36,7 @@ STATUS: dict[type[SessionStoreError], int] = {
     errors.InputsPending: 409,
     errors.InputClaimed: 409,
     errors.InputsFull: 429,
+    errors.OwnerFull: 429,
     errors.TooManyRequests: 429,
     errors.Unauthorized: 401,
     errors.Forbidden: 403,

@@ -11,9 +11,9 @@ from h11 import IDLE, SEND_BODY
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from sessionstore.settings import Settings
 from sessionstore_api.problems import RequestTimeout, answer_of
 
-HEAD_BYTES = 64 * 1024
 UNREAD_SECONDS = 60
 TOO_LONG = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
@@ -27,6 +27,7 @@ class Bounded(asyncio.Protocol):
     loop: asyncio.AbstractEventLoop
     cycle: Any
     receive_seconds = 30
+    head_bytes = 64 * 1024
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -110,7 +111,7 @@ class Bounded(asyncio.Protocol):
 
 
 class BoundedHttpTools(Bounded, HttpToolsProtocol):
-    """httptools, in C. Refuses a request whose line and headers are longer than 64 KiB, before they have come."""
+    """httptools, in C. Refuses a request whose line and headers are too long, before they have come."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -126,7 +127,7 @@ class BoundedHttpTools(Bounded, HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
         super().data_received(data)
-        if self._in_head and self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+        if self._in_head and self._head_bytes > self.head_bytes and not self.transport.is_closing():
             self.transport.write(TOO_LONG)
             self.transport.close()
 
@@ -154,6 +155,7 @@ class BoundedH11(Bounded, H11Protocol):
 PARSERS: dict[str, type[Bounded]] = {"httptools": BoundedHttpTools, "h11": BoundedH11}
 
 
-def protocol_of(parser: str, receive_seconds: int) -> type[Bounded]:
-    """The protocol with that parser, in which a request may take so long to arrive."""
-    return type("Protocol", (PARSERS[parser],), {"receive_seconds": receive_seconds})
+def protocol_of(settings: Settings) -> type[Bounded]:
+    """The protocol with the parser and the limits of the settings."""
+    limits = {"receive_seconds": settings.receive_seconds, "head_bytes": settings.head_bytes}
+    return type("Protocol", (PARSERS[settings.http_parser],), limits)

@@ -18,7 +18,7 @@ from sessionstore.cli.options import database_option, settings_of
 from sessionstore.engines import name_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
-from sessionstore_api.protocol import HEAD_BYTES, Bounded, protocol_of
+from sessionstore_api.protocol import Bounded, protocol_of
 
 try:
     import resource
@@ -57,8 +57,8 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="auto",
-            http=protocol_of(settings.http_parser, settings.receive_seconds),
-            h11_max_incomplete_event_size=HEAD_BYTES,
+            http=protocol_of(settings),
+            h11_max_incomplete_event_size=settings.head_bytes,
             ws="none",
             log_config=None,
             access_log=False,
