@@ -17,6 +17,7 @@ from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm
 from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag, Undone
 from sessionstore.store import Store
+from sessionstore.tracing import traced
 from sessionstore.undoing import run_awaited, undo
 
 P = ParamSpec("P")
@@ -39,7 +40,7 @@ def _mutation(
         future: Any
         if heavy(args, kwargs):
             prepare = functools.partial(method, self._preparing, *args, **kwargs)
-            future = self.awaiting.submit(*await self.awaiting.prepare(prepare))
+            future = self._carry(*await self.awaiting.prepare(prepare))
         else:
             future = method(self._submitting, *args, **kwargs)
         return await future  # type: ignore[no-any-return]
@@ -74,9 +75,10 @@ class AsyncStore:
 
     def __init__(self, store: Store, *, threads: int = 16) -> None:
         self.store, self.awaiting = store, Awaiting(store.database, store.watch, threads)
+        self._carry = traced(self.awaiting.submit)
         self._submitting, self._preparing = (
             Store(store.database, owner=store.owner, limits=store.limits, carry=carry)
-            for carry in (self.awaiting.submit, lambda *call: call)
+            for carry in (self._carry, lambda *call: call)
         )
 
     @classmethod
@@ -159,6 +161,11 @@ class AsyncStore:
         """See `Store.heed`."""
         return self.store.heed(id, generation, alarm)
 
+    @property
+    def followers(self) -> int:
+        """How many follow something, of all owners."""
+        return sum(channel.followers for channel in list(self.awaiting.channels.values()))
+
     def end_events(self) -> None:
         """End all events, before the store is closed: whoever follows is told `Closed`. On the followers' event loop."""
         self.awaiting.end_events()
@@ -209,6 +216,7 @@ class AsyncStore:
     generations = _read(Store.generations)
     leases = _read(Store.leases)
     check_ready = _read(Store.check_ready)
+    measured = _read(Store.measured)
     prune = _upkeep(Store.prune)
     purge = _upkeep(Store.purge)
     backup = _upkeep(Store.backup)

@@ -16,6 +16,7 @@ from sessionstore.errors import Unavailable
 from sessionstore.invariants import Invariant
 from sessionstore.items import Fold, Keys, Lane, LoopItem
 from sessionstore.matching import Hit
+from sessionstore.measures import Measures
 from sessionstore.model import BackedUp, Engine
 from sessionstore.transaction import Transaction
 
@@ -48,6 +49,8 @@ class Database(ABC):
     """What the driver raises for rows that break a constraint."""
     invariants: Sequence[Invariant]
     """What is always true of its tables, in its own words."""
+    measures: Measures
+    """What it counts of itself."""
 
     @abstractmethod
     def write(
@@ -108,6 +111,11 @@ class Database(ABC):
     @abstractmethod
     def expect(self, revision: str) -> None:
         """Refuse everything, with `SchemaChanged`, as soon as the schema is another one than this."""
+
+    @property
+    @abstractmethod
+    def waiting(self) -> int:
+        """How many calls of this process wait for their turn to write."""
 
     # Health ---------------------------------------------------------------------------------------------------------------
 

@@ -150,6 +150,7 @@ class Door:
 
 def _refusal(life: Life, call: Call) -> SessionStoreError | None:
     if not life.holds and (call.must_hold or call.token_hash is not None):
+        life.transaction.measures.lost_leases += 1
         return life.stored.lost(call.token_hash)
     if isinstance(life, GuardedConversation) and life.live and not life.holds:
         return generating(life)

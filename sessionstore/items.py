@@ -42,7 +42,7 @@ class Fold(NamedTuple):
 class Item:
     """A call on its way to the writer: what it does, and what became of it."""
 
-    __slots__ = ("_begun", "bytes", "change", "deadline", "error", "fold", "keys", "lane", "result", "running")
+    __slots__ = ("_begun", "bytes", "came", "change", "deadline", "error", "fold", "keys", "lane", "result", "running")
 
     def __init__(
         self,
@@ -54,7 +54,8 @@ class Item:
         fold: Fold | None = None,
     ) -> None:
         self.change, self.lane, self.keys, self.bytes, self.fold = change, lane, keys, size, fold
-        self.deadline = time.monotonic() + timeout
+        self.came = time.monotonic()
+        self.deadline = self.came + timeout
         self.result: Any = None
         self.error: BaseException | None = None
         self.running = False
@@ -135,7 +136,7 @@ class Latest(Item):
         newest = calls[-1]
         super().__init__(newest.change, newest.lane, newest.keys, sum(call.bytes for call in calls), 0, newest.fold)
         self.calls, self._wanted = calls, list[Item]()
-        self.deadline = max(call.deadline for call in calls)
+        self.came, self.deadline = calls[0].came, max(call.deadline for call in calls)
 
     def begin(self) -> bool:
         """See `Item`. The newest that is still wanted is the one that is run."""

@@ -206,6 +206,7 @@ class Life:
         self, outcome: Outcome, *, end_digest: str | None = None, usage: str | None = None, complete: bool = False
     ) -> None:
         """End the turn: whatever is still partial is interrupted from now on, or, where its holder says so, complete."""
+        self.transaction.measures.takeovers += outcome == "expired"
         self.transaction.do(
             statements.END_GENERATION,
             at=self.row.generation,

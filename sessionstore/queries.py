@@ -6,7 +6,7 @@ Like all statements built once at import, or once for each combination of filter
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal, literal_column, not_, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, literal, literal_column, not_, or_, select, tuple_
 
 from sessionstore.dialect import any_case, json_has, json_number, settled
 from sessionstore.limits import USED
@@ -196,6 +196,8 @@ NEWS = (
     .limit(b("count"))
 )  # fmt: skip
 _expired = and_(_leased, not_(_generating))
+COUNT_LEASES = select(func.coalesce(func.sum(case((_generating, 1), else_=0)), 0), func.count()).where(_leased)
+"""How many are live, and how many there are."""
 EXPIRED = select(c.owner, c.id, c.generation, c.pk).where(_expired)
 _moved = and_(c.owner == b("owner"), c.change > b("after"), c.change <= b("newest"))
 LIST_CHANGED = _views.where(_moved, living_view).order_by(c.change).limit(b("count"))

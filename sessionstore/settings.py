@@ -55,6 +55,8 @@ class Settings:
     head_bytes: int = _setting("How long the line and the headers of a request may be together", 64 * 1024)
     requests_per_key: int = _setting("How many requests of one key a server process works on at once", 256)
     streams_per_key: int = _setting("How many event streams of one key a server process keeps open", 1_000)
+    log_level: str = _setting("What is logged: debug, info (each request), warning, error", "info")
+    log_format: str = _setting("json, text, or auto: text where a person looks on", "auto")
     http_parser: str = _setting("httptools, or h11, which is slower and all Python", "httptools")
     limits: Limits = field(default_factory=Limits)
 
@@ -77,6 +79,10 @@ class Settings:
             raise InvalidInput(reason="Expected full or normal", path="synchronous")
         if self.http_parser not in ("httptools", "h11"):
             raise InvalidInput(reason="Expected httptools or h11", path="http_parser")
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            raise InvalidInput(reason="Expected debug, info, warning or error", path="log_level")
+        if self.log_format not in ("json", "text", "auto"):
+            raise InvalidInput(reason="Expected json, text or auto", path="log_format")
         if any(not _ORIGIN.fullmatch(origin) for origin in self.origins):
             raise InvalidInput(reason="Expected origins like https://chat.example:8443", path="allowed_origins")
 

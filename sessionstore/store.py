@@ -45,6 +45,7 @@ from sessionstore.model import (
     Undone,
 )
 from sessionstore.sqlite import backups
+from sessionstore.tracing import traced
 from sessionstore.transaction import system_clock
 from sessionstore.undoing import run, undo
 from sessionstore.upkeep import Upkeep
@@ -90,7 +91,7 @@ class Store(Upkeep):
         limits: Limits = DEFAULT_LIMITS,
         carry: Carry | None = None,
     ) -> None:
-        super().__init__(database, Door(carry or database.write, limits.owner(owner), limits), limits)
+        super().__init__(database, Door(carry or traced(database.write), limits.owner(owner), limits), limits)
 
     @classmethod
     def open(

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sessionstore.dialect import Statement
 from sessionstore.errors import Dead, SessionStoreError
 from sessionstore.items import Key, Keys
+from sessionstore.measures import Measures
 
 T = TypeVar("T")
 Compiled = tuple[str, dict[str, Any]]
@@ -26,13 +27,14 @@ class Counted(NamedTuple):
 
 
 class Statements(dict[Statement, Compiled]):
-    """Each statement's text, made when it is first asked for; what the clock says, and what the driver raises."""
+    """Each statement's text, made when it is first asked for; what the clock says, what the driver raises, what is counted."""
 
     def __init__(
         self, compile: Callable[[Statement], Compiled], clock: Callable[[], int], errors: tuple[type[Exception], ...]
     ) -> None:
         super().__init__()
         self._compile, self.clock, self.errors = compile, clock, errors
+        self.measures = Measures()
         self.counted: dict[str, Counted] = {}
         """What is known of owners in this process; never too little."""
 
@@ -117,6 +119,11 @@ class Transaction:
             result = error
         self._connection.execute("RELEASE part")
         return result
+
+    @property
+    def measures(self) -> Measures:
+        """What is counted of the database."""
+        return self._statements.measures
 
     @property
     def counted(self) -> dict[str, Counted]:

@@ -1,16 +1,18 @@
 """What an operator does with a store: forget, make sure that it is forgotten, take conversations out and bring them in."""
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from sessionstore import bulk
+from sessionstore import bulk, queries
 from sessionstore.checking import Checking
 from sessionstore.exporting import Format, export
 from sessionstore.forgetting import TOMBSTONES_MS, Forgetting, Retention
 from sessionstore.importing import Importing
 from sessionstore.keys import Keys
 from sessionstore.live import Live
+from sessionstore.measures import Measured
 from sessionstore.model import BackedUp, Checked, Exported, Fault, Imported, Pruned
 
 
@@ -131,6 +133,16 @@ class Upkeep(Live):
     def keys(self) -> Keys:
         """The keys with which one may speak to a server of this database, of all owners."""
         return Keys(self.database, self.limits)
+
+    def measured(self) -> Measured:
+        """How the database is doing, in this process: of all owners."""
+        began = time.monotonic()
+        live, leased = self.database.read(lambda transaction: transaction.row(queries.COUNT_LEASES, now=transaction.now()))
+        oldest = self.database.measures.oldest_read
+        return Measured(
+            engine=self.database.engine(), measures=self.database.measures, waiting=self.database.waiting,
+            oldest_read=max(0.0, began - (began if oldest is None else oldest)), live=live, expired=leased - live,
+        )  # fmt: skip
 
     def owners(self) -> list[str]:
         """Everybody who has, or had, a conversation."""

@@ -357,7 +357,8 @@ def test_the_client_has_the_names_of_the_library() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     in_process = {
-        "transact", "open", "prune", "purge", "export", "import_", "backup", "check", "repair", "keys", "of", "owners",
+        "transact", "open", "prune", "purge", "export", "import_", "backup", "check", "repair", "keys",
+        "measured", "of", "owners",
     }  # fmt: skip
     assert public(Store) - public(Client) == in_process
     assert public(Store) - public(AsyncClient) == in_process

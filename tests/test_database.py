@@ -14,6 +14,7 @@ import sqlalchemy
 import sessionstore
 from sessionstore import Store, errors, keys, queries, statements
 from sessionstore.engine import sqlite3
+from sessionstore.limits import Limits
 from sessionstore.queries import Filters
 from sessionstore.sqlite import connections
 from sessionstore.sqlite.connections import ImmediateSQLite, engine_fault
@@ -284,7 +285,8 @@ def test_the_log_is_bounded_whatever_makes_it_grow(url: str, clock: Clock, monke
     """Creates, labels, and stores that are opened for a moment each (found by review)."""
     monkeypatch.setattr(connections, "engine_fault", lambda: "pretended")
     labels = {"long": "x" * 1_000_000}
-    with Store.open(url, clock=clock, synchronous="normal") as store:
+    limits = Limits(metadata_bytes=2_000_000)
+    with Store.open(url, clock=clock, synchronous="normal", limits=limits) as store:
         for number in range(2_500):
             store.create(f"c{number}")
         assert on_file(store).log_bytes() < 2 * LOG_LIMIT_BYTES

@@ -92,7 +92,11 @@ def test_it_says_where_it_listens_serves_and_ends_well(server: Server, tmp_path:
         assert client.head("/v1/conversations/c").content == b""
     assert server.stop() == 0
     fault = engine_fault()
-    assert server.errors == ("" if fault is None else f"{fault}\n")
+    told = [json.loads(line) for line in server.errors.splitlines()]
+    assert [line["event"] for line in told if line["level"] != "info"] == ([] if fault is None else [fault])
+    assert [(line["method"], line["route"], line["status"]) for line in told if line["event"] == "request"] == [
+        ("GET", "/readyz", 200), ("POST", "/v1/conversations", 201), ("HEAD", "/v1/conversations/{conversation_id}", 200),
+    ]  # fmt: skip
     with Store.open(f"sqlite:///{tmp_path}/data/store.db") as store:
         assert texts(store, "c") == ["hi"]
 

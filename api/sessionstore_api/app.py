@@ -24,6 +24,7 @@ from sessionstore_api import (
     inputs,
     leases,
     messages,
+    metrics,
     problems,
     requests,
     saves,
@@ -33,6 +34,7 @@ from sessionstore_api.access import Access
 from sessionstore_api.addresses import CONVERSATION, MESSAGE_ID, Addresses
 from sessionstore_api.docs import docs_page
 from sessionstore_api.hosts import Hosts
+from sessionstore_api.observed import Observed, Tally
 from sessionstore_api.openapi import ANSWER_HEADERS, HEADERS, openapi_document
 from sessionstore_api.operations import GUARDED, LEASED, LIFE, TAGGED, Operation, Resource
 
@@ -132,6 +134,7 @@ OPERATIONS = [
     Operation(method="GET", path="/v1/server_info", handler=service.server_info, answers={200: answers.ServerInfo}),
     Operation(method="GET", path="/healthz", handler=service.healthz, answers={200: answers.Health}, public=True),
     Operation(method="GET", path="/readyz", handler=service.readyz, answers={200: answers.Readiness}, public=True),
+    Operation(method="GET", path="/metrics", handler=metrics.metrics, answers={200: "text/plain"}, admin=True),
     Operation(method="GET", path="/openapi.json", handler=service.openapi_document, answers={200: "application/json"},
               public=True),
     Operation(method="GET", path="/docs", handler=service.docs_page, answers={200: "text/html"}, public=True),
@@ -161,21 +164,27 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] | N
             async with access.watched():
                 yield {"store": store, "access": access}
 
+    tally = Tally()
     resources = resources_of(chosen.limits.body_bytes, chosen.receive_seconds)
     app = Starlette(
         routes=[Route(path, resource, methods=list(resource.operations), name=path) for path, resource in resources.items()],
-        middleware=middleware_of(chosen, resources),
+        middleware=middleware_of(chosen, resources, tally),
         lifespan=lifespan,
         exception_handlers=EXCEPTION_HANDLERS,
     )
     app.router.redirect_slashes = False
     app.state.openapi, app.state.docs = documents()
+    app.state.tally = tally
     return app
 
 
-def middleware_of(settings: Settings, resources: dict[str, Resource]) -> list[Middleware]:
+def middleware_of(settings: Settings, resources: dict[str, Resource], tally: Tally) -> list[Middleware]:
     """What a request passes, from the outside in."""
-    passed = [Middleware(Hosts, names=settings.hosts, origins=settings.origins), Middleware(Addresses, resources=resources)]
+    passed = [
+        Middleware(Observed, tally=tally),
+        Middleware(Hosts, names=settings.hosts, origins=settings.origins),
+        Middleware(Addresses, resources=resources),
+    ]
     if settings.origins:
         cors = Middleware(
             CORSMiddleware,
@@ -184,7 +193,7 @@ def middleware_of(settings: Settings, resources: dict[str, Resource]) -> list[Mi
             allow_headers=["Authorization", "Content-Type", *HEADERS],
             expose_headers=[*ANSWER_HEADERS, "Retry-After"],
         )
-        passed.insert(1, cors)
+        passed.insert(2, cors)
     return passed
 
 

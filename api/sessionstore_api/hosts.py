@@ -32,7 +32,11 @@ class Hosts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse, or pass on."""
         fault = self._fault(scope) if scope["type"] == "http" else None
-        await (self._app if fault is None else refuse(fault))(scope, receive, send)
+        if fault is None:
+            await self._app(scope, receive, send)
+        else:
+            scope["state"]["code"] = fault.code
+            await refuse(fault)(scope, receive, send)
 
     def _fault(self, scope: Scope) -> SessionStoreError | None:
         hosts, origins, sites, modes = [], [], [], []

@@ -87,22 +87,25 @@ class Resource:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let in, decode, handle, answer."""
-        operation = self.operations[scope["method"]]
+        operation, state = self.operations[scope["method"]], scope["state"]
         incoming = Incoming(scope, receive)
+        state["route"], state["stream"] = operation.path, operation.counted == "streams"
         try:
-            access: Access = scope["state"]["access"]
+            access: Access = state["access"]
             visitor = access.stranger if operation.public else await access.visitor(incoming)
-            scope["state"]["visitor"] = visitor
+            state["key"] = visitor.name
             visitor.check(incoming.method, admin=operation.admin)
             with visitor.one_of(operation.counted):
                 await self._answer(operation, incoming, visitor, send)
         except SessionStoreError as error:
+            state["code"] = error.code
             await refuse(error)(scope, receive, send)
 
     async def _answer(self, operation: Operation, incoming: Incoming, visitor: Visitor, send: Send) -> None:
         try:
             response = await self._respond(operation, incoming, visitor)
         except SessionStoreError as error:
+            incoming.scope["state"]["code"] = error.code
             response = refuse(error)
         except ClientDisconnect:
             response = Response(status_code=400)

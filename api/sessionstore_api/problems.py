@@ -166,5 +166,5 @@ async def on_http_error(_: Request, error: Exception) -> Response:
 
 async def on_bug(_: Request, error: Exception) -> Response:
     """What nobody thought of. The log has the trace, the client learns nothing of our insides."""
-    log.error("unexpected %s", type(error).__name__, exc_info=error)
+    log.error("unexpected error", exc_info=error)
     return respond(document(500, "internal-error", "An unexpected error; the server's log has more."))

@@ -18,6 +18,7 @@ from sessionstore.cli.options import database_option, settings_of
 from sessionstore.engines import name_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
+from sessionstore_api.logs import configure
 from sessionstore_api.protocol import Bounded, protocol_of
 
 try:
@@ -45,6 +46,7 @@ def serve(database: str | None, host: str | None, port: int | None) -> None:
     settings = settings_of(database, host=host, port=port)
     migrate.upgrade(settings.database_url)
     _check_host(settings)
+    configure(settings)
     allow_many_sockets()
     listener = _listen(settings)
     _Server(settings, listener).run(sockets=[listener])

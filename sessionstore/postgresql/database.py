@@ -61,6 +61,7 @@ class PostgreSQLDatabase(Database):
         self._postgresql = PostgreSQL(url, synchronous, busy_timeout_ms)
         self.name, self._timeout = self._postgresql.name, busy_timeout_ms / 1000
         self.statements = Statements(self._postgresql.compiled, clock or system_clock, DRIVER_ERRORS)
+        self.measures = self.statements.measures
         self._schema = Schema(self.name, clock, self._refuse)
         self._writers = Pool(self._postgresql.writer, connections, self._timeout)
         self._readers = Pool(self._postgresql.reader, max(1, connections // 2), self._timeout)
@@ -138,7 +139,11 @@ class PostgreSQLDatabase(Database):
     def _read(self, look: Callable[[Transaction], T]) -> T:
         try:
             with self._readers.wire() as wire:
-                return read(wire, look, self.statements, self._schema)
+                self.measures.reading(wire, time.monotonic())
+                try:
+                    return read(wire, look, self.statements, self._schema)
+                finally:
+                    self.measures.read(wire)
         except DRIVER_ERRORS as error:
             raise self._postgresql.known(error) from error
 
@@ -151,6 +156,11 @@ class PostgreSQLDatabase(Database):
                 yield pulse
         except DRIVER_ERRORS as error:
             raise plain(self._postgresql.known(error)) from error
+
+    @property
+    def waiting(self) -> int:
+        """See `Database`."""
+        return self._lines.waiting
 
     def on_commit(self, tell: Callable[[], None] | None) -> None:
         """See `Database`."""

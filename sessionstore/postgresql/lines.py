@@ -37,6 +37,11 @@ class Lines:
         self._waiting = self._bytes = self._idle = 0
         self._closing = False
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self._waiting
+
     def enter(self, key: Key) -> bool:
         """Be the one who is at this conversation, if nobody else is, nor waits for it. Raises `Closed`."""
         with self._lock:

@@ -62,7 +62,10 @@ class Writing:
 
     def run(self, items: Sequence[Item]) -> None:
         """Make the calls of one conversation in one transaction, and note in each what became of it."""
-        wanted = [item for item in items if may_begin(item, time.monotonic())]
+        now = time.monotonic()
+        wanted = [item for item in items if may_begin(item, now)]
+        for item in wanted:
+            self._statements.measures.waits.observe(now - item.came)
         if len(wanted) == 1:
             self._alone(wanted[0])
         elif wanted:
@@ -87,7 +90,7 @@ class Writing:
     def _once(self, change: Callable[[Transaction], T]) -> T:
         with self._transaction() as wire:
             result = self._apply(change, PostgreSQLTransaction(wire, self._statements, self._schema))
-            self._commit(wire)
+            self._commit(wire, 1)
         self._committed()
         return result
 
@@ -100,7 +103,7 @@ class Writing:
                 before = PostgreSQLTransaction(wire, self._statements, self._schema, before=before)
                 self._try(item, before, wire)
                 wire.send("RELEASE SAVEPOINT item")
-            self._commit(wire)
+            self._commit(wire, len(items))
         self._committed()
 
     def _try(self, item: Item, transaction: PostgreSQLTransaction, wire: Wire) -> None:
@@ -155,8 +158,8 @@ class Writing:
         wire.settle()
         return ended
 
-    def _commit(self, wire: Wire) -> None:
-        session = wire.session
+    def _commit(self, wire: Wire, calls: int) -> None:
+        session, began = wire.session, time.monotonic()
         session.warned = False
         try:
             ended = self._end(wire)
@@ -164,6 +167,8 @@ class Writing:
             if isinstance(self._postgresql.known(error), Lost) and getattr(error, "sqlstate", None) not in AGAIN:
                 raise OutcomeUnknown from error
             raise
+        self._statements.measures.commits.observe(time.monotonic() - began)
+        self._statements.measures.groups.observe(calls)
         if ended.statusmessage != "COMMIT":
             raise StorageFailed(reason="a transaction was rolled back by the server")
         if session.warned:

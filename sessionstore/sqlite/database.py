@@ -58,6 +58,7 @@ class SQLiteDatabase(Database):
         self.statements = Statements(
             lambda statement: self._sqlite.compiled(statement, self._reads), clock or system_clock, DRIVER_ERRORS
         )
+        self.measures = self.statements.measures
         self._revision = Revision(self.path.name)
         self._writer = Writer(self._sqlite, self.statements, self._revision, self._timeout)
         self._groups = Groups(self._writer, max_waiting, f"sessionstore-writer {self.path.name}")
@@ -110,6 +111,7 @@ class SQLiteDatabase(Database):
             self._sqlite.files.look()
             pooled = self._reads.raw_connection()
             connection: Any = pooled.driver_connection
+            self.measures.reading(pooled, time.monotonic())
             connection.execute("BEGIN")
             self._revision.check(connection)
             transaction = Transaction(connection, self.statements)
@@ -122,6 +124,7 @@ class SQLiteDatabase(Database):
             if transaction is not None:
                 transaction.over()
             if pooled is not None:
+                self.measures.read(pooled)
                 pooled.close()
             self._close_if_refused()
 
@@ -190,6 +193,11 @@ class SQLiteDatabase(Database):
     def refusal(self) -> Unavailable | None:
         """See `Database`."""
         return self._writer.refusal or (Closed() if self._closing or self._writer.turn.inherited else None)
+
+    @property
+    def waiting(self) -> int:
+        """See `Database`."""
+        return self._groups.waiting
 
     def engine(self) -> Engine:
         """See `Database`."""

@@ -34,6 +34,11 @@ class Groups:
         """Whether nobody waits, nor is about to: then a caller may run his call himself."""
         return not self._awake and not len(self._lanes)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._lanes)
+
     def join(self, item: Item) -> None:
         """Have a call run. Raises `Busy` when too many wait, or when no thread is to be had, and `Closed`."""
         self._lanes.join(item)

@@ -41,6 +41,7 @@ class Writer:
 
     def __init__(self, sqlite: SQLite, statements: Statements, revision: Revision, timeout: float) -> None:
         self._sqlite, self._statements, self._revision, self._timeout = sqlite, statements, revision, timeout
+        self._measures = statements.measures
         self.turn, self._gate = Turn(sqlite.path), Gate(sqlite.path)
         self._engine = sqlite.write_engine()
         self._dialect = self._engine.dialect
@@ -129,7 +130,7 @@ class Writer:
         """Run one change in one transaction."""
         self.begin()
         result = self._apply(change)
-        self._commit()
+        self._commit(1)
         for chore in self.chores():
             chore()
         return result
@@ -142,7 +143,7 @@ class Writer:
         ran: Sequence[Item] = items
         try:
             ran = items[: self._alone(items[0]) if len(items) == 1 else self._group(items)]
-            self._commit()
+            self._commit(len(ran))
         except _Undone:
             self._one_by_one(items)
         except BaseException as error:  # noqa: BLE001  # it is what everybody is told
@@ -150,7 +151,9 @@ class Writer:
         return list(items[len(ran) :])
 
     def _alone(self, item: Item) -> int:
-        if may_begin(item, time.monotonic()):
+        now = time.monotonic()
+        if may_begin(item, now):
+            self._measures.waits.observe(now - item.came)
             item.result = self._apply(item.change)
         return 1
 
@@ -163,6 +166,7 @@ class Writer:
                 return count
             if not may_begin(item, now):
                 continue
+            self._measures.waits.observe(now - item.came)
             execute("SAVEPOINT item")
             try:
                 item.result = self._apply(item.change)
@@ -200,15 +204,18 @@ class Writer:
             transaction.over()
         return result
 
-    def _commit(self) -> None:
-        """Commit. A COMMIT that finds the database busy did nothing, and is tried again for a while."""
+    def _commit(self, calls: int) -> None:
+        """Commit so many calls' work. A COMMIT that finds the database busy did nothing, and is tried again for a while."""
         if isinstance(self.refusal, StorageFailed):
             # Whoever met it, nothing is to be trusted now.
             raise copy.copy(self.refusal)
         end: float | None = None
+        began = time.monotonic()
         while not self._committed(end):
             end = time.monotonic() + self._timeout if end is None else end
             time.sleep(0.001)
+        self._measures.commits.observe(time.monotonic() - began)
+        self._measures.groups.observe(calls)
         try:
             self._log.look()
         except StorageFailed as error:
