@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
 SEED ?=
+FUZZ_SECONDS ?= 60
 
 help:  ## Say what there is to run
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -67,8 +68,8 @@ bench: .venv/bench .venv-peers/ready  ## Measure everything in one run, beside t
 wheel: .venv/dev  ## Build the wheel, install it into a bare environment, migrate, serve, answer
 	$(BIN)/python -m pytest -q -m wheel
 
-fuzz: .venv/api .venv-fuzz/ready  ## Let schemathesis loose on a running server
-	$(BIN)/python -m tests.fuzz
+fuzz: .venv/dev .venv-fuzz/ready  ## Send what nobody would send: to every decoder, and to a running server (FUZZ_SECONDS=60)
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 clean:  ## Remove the environments
 	rm -rf .venv .venv-fuzz .venv-peers

@@ -469,7 +469,7 @@ def main() -> int:
 
 def _report(mutant: Mutant) -> bool:
     failed, output = _try(mutant)
-    word = f"killed by {', '.join(failed[:3])}" if failed else "SURVIVED" + output[-2000:]
+    word = f"killed by {', '.join(failed)}" if failed else "SURVIVED" + output[-2000:]
     print(f"{mutant.name:45} {word}", flush=True)
     return not failed
 
@@ -488,7 +488,7 @@ def _try(mutant: Mutant) -> tuple[list[str], str]:
             "pytest",
             "-q",
             "--no-header",
-            "--maxfail=3",
+            "--maxfail=1",
             "-p",
             "no:cacheprovider",
             "-o",

@@ -1,0 +1,1 @@
+"""What nobody would send, sent for as long as one likes."""
