@@ -13,6 +13,7 @@ from sessionstore.conversation import GuardedConversation
 from sessionstore.drafts import Draft, Save
 from sessionstore.errors import Closed, ConversationDeleted
 from sessionstore.following import Followed, FollowedConversation, FollowedList
+from sessionstore.keys import Key, Keys, NewKey
 from sessionstore.limits import Limits
 from sessionstore.liveturn import Alarm
 from sessionstore.model import Answer, Changes, IfBusy, IfMatch, ListChanges, Tag, Undone
@@ -224,6 +225,12 @@ class AsyncStore:
     repair = _upkeep(Store.repair)
     export = _upkeep(Store.export)
     import_ = _upkeep(Store.import_)
+    owners = _upkeep(Store.owners)
+
+    @property
+    def keys(self) -> "AsyncKeys":
+        """See `Store.keys`."""
+        return AsyncKeys(self.awaiting, self.store.keys)
 
     async def undo(self, id: str, backup: str | None = None, **options: Any) -> Answer[Undone]:
         """See `Store.undo`."""
@@ -235,6 +242,37 @@ class AsyncStore:
             raise Closed
         future: Any = self._submitting.transact(id, change, **options)
         return await future  # type: ignore[no-any-return]
+
+
+class AsyncKeys:
+    """The keys of a database, awaited: see `Keys`."""
+
+    def __init__(self, awaiting: Awaiting, keys: Keys) -> None:
+        self._run, self._keys = awaiting.run, keys
+
+    async def create(self, name: str, owner: str, **options: Any) -> NewKey:
+        """See `Keys.create`."""
+        return await self._run(functools.partial(self._keys.create, name, owner, **options))
+
+    async def revoke(self, name: str) -> Key:
+        """See `Keys.revoke`."""
+        return await self._run(functools.partial(self._keys.revoke, name))
+
+    async def list(self) -> list[Key]:
+        """See `Keys.list`."""
+        return await self._run(self._keys.list, reading=True)
+
+    async def find(self, secret: str) -> Key | None:
+        """See `Keys.find`."""
+        return await self._run(functools.partial(self._keys.find, secret), reading=True)
+
+    async def find_hash(self, wanted: str) -> Key | None:
+        """See `Keys.find_hash`."""
+        return await self._run(functools.partial(self._keys.find_hash, wanted), reading=True)
+
+    async def any(self) -> bool:
+        """See `Keys.any`."""
+        return await self._run(self._keys.any, reading=True)
 
 
 def _unchanged(event: T) -> T:

@@ -29,7 +29,8 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **environment},
+            # Nobody reads what it says before it has ended.
+            env={**os.environ, "SESSIONSTORE_LOG_LEVEL": "warning", **environment},
         )
         assert self.process.stdout is not None
         listening, database = self.process.stdout.readline(), self.process.stdout.readline()
@@ -76,7 +77,7 @@ class Sent:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    running = Server(f"sqlite:///{tmp_path}/data/store.db")
+    running = Server(f"sqlite:///{tmp_path}/data/store.db", SESSIONSTORE_LOG_LEVEL="info")
     yield running
     if running.process.poll() is None:
         running.process.kill()

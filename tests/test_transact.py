@@ -244,7 +244,7 @@ def test_the_async_store_has_the_same_names() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert public(Store) <= public(AsyncStore)
-    assert public(AsyncStore) - public(Store) == {"run", "limits", "follow", "end_events"}
+    assert public(AsyncStore) - public(Store) == {"run", "limits", "follow", "followers", "end_events"}
 
 
 def test_a_cancelled_call_still_ends_its_transaction(url: str, clock: Clock) -> None:

@@ -78,7 +78,7 @@ class Access:
     """Lets in whoever has a key, and tells who he is. Lives on one event loop."""
 
     def __init__(self, store: AsyncStore, settings: Settings) -> None:
-        self._store = store
+        self._store, self._keys = store, store.keys
         self._most = {"requests": settings.requests_per_key, "streams": settings.streams_per_key}
         self._visitors: dict[str, Visitor] = {}
         self._anybody = Visitor(store, None, self._most)
@@ -121,7 +121,7 @@ class Access:
         known = self._visitors.get(hashed)
         if known is not None and now < known.believed_until:
             return known
-        key = await self._store.run(lambda: self._store.store.keys.find(secret), reading=True)
+        key = await self._keys.find_hash(hashed)
         if key is None:
             self._forget(hashed)
             raise Unauthorized(reason="a key that is none, or is over")
@@ -138,7 +138,7 @@ class Access:
         if self._wants_keys or self._now() < self._without_until:
             return self._wants_keys
         until = self._now() + BELIEVED_SECONDS
-        self._wants_keys = await self._store.run(self._store.store.keys.any, reading=True)
+        self._wants_keys = await self._keys.any()
         self._without_until = until
         return self._wants_keys
 
@@ -162,8 +162,7 @@ class Access:
                         await self._look_again(hashed, visitor)
 
     async def _look_again(self, hashed: str, visitor: Visitor) -> None:
-        keys = self._store.store.keys
-        if await self._store.run(lambda: keys.find_hash(hashed), reading=True) is None:
+        if await self._keys.find_hash(hashed) is None:
             self._forget(hashed)
         else:
             visitor.believed_until = self._now() + BELIEVED_SECONDS
