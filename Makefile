@@ -4,7 +4,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-newer-engine test-postgres races races-postgres stress faults faults-long failover prove-guards model check format bench wheel fuzz clean
+.PHONY: help serve test test-newer-engine test-postgres races races-postgres stress faults faults-long failover prove-guards model check format bench wheel fuzz pin audit clean
 
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
@@ -71,8 +71,14 @@ wheel: .venv/dev  ## Build the wheel, install it into a bare environment, migrat
 fuzz: .venv/dev .venv-fuzz/ready  ## Send what nobody would send: to every decoder, and to a running server (FUZZ_SECONDS=60)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
+pin: .venv-pins/ready  ## Pin and hash what a server needs, and write its bill of materials (requirements/)
+	.venv-pins/bin/python requirements/pin.py
+
+audit: .venv-pins/ready  ## Look for known faults in what is pinned (asks the index's list of vulnerabilities)
+	.venv-pins/bin/pip-audit --requirement requirements/server.txt --disable-pip --require-hashes --strict
+
 clean:  ## Remove the environments
-	rm -rf .venv .venv-fuzz .venv-peers
+	rm -rf .venv .venv-fuzz .venv-peers .venv-pins
 
 .venv/pip:
 	$(PYTHON) -m venv .venv
@@ -99,6 +105,12 @@ clean:  ## Remove the environments
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip --quiet install --upgrade 'pip>=25.1'
 	.venv-peers/bin/python -m pip --quiet install --group peers
+	touch $@
+
+.venv-pins/ready: pyproject.toml .venv/pip
+	$(PYTHON) -m venv .venv-pins
+	.venv-pins/bin/python -m pip --quiet install --upgrade 'pip>=25.1'
+	.venv-pins/bin/python -m pip --quiet install --group pins
 	touch $@
 
 .venv-fuzz/ready: pyproject.toml .venv/pip

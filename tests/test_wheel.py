@@ -33,13 +33,20 @@ def test_the_wheel_has_the_two_packages_and_the_migrations_and_nothing_else(whee
     assert "sessionstore/migrations/env.py" in names
     assert any(name.startswith("sessionstore/migrations/versions/0001") for name in names)
     assert {"sessionstore/py.typed", "sessionstore_api/py.typed"} <= set(names)
+    # The bill of materials, where PEP 770 wants it.
+    assert f"sessionstore-{sessionstore.__version__}.dist-info/sboms/server.cdx.json" in names
 
 
-def test_an_installed_wheel_migrates_serves_and_answers(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pinned", [False, True], ids=["newest", "pinned"])
+def test_an_installed_wheel_migrates_serves_and_answers(wheel: Path, tmp_path: Path, *, pinned: bool) -> None:
     environment = tmp_path / "environment"
     venv.create(environment, with_pip=True)
     run = environment / "bin"
-    subprocess.run([run / "pip", "install", "--quiet", f"{wheel}[api]"], check=True, cwd=tmp_path)
+    pins = ["--require-hashes", "-r", ROOT / "requirements/server.txt"] if pinned else [f"{wheel}[api]"]
+    subprocess.run([run / "pip", "install", "--quiet", *pins], check=True, cwd=tmp_path)
+    if pinned:
+        subprocess.run([run / "pip", "install", "--quiet", "--no-deps", wheel], check=True, cwd=tmp_path)
+        subprocess.run([run / "pip", "check"], check=True, cwd=tmp_path)
     url = f"sqlite:///{tmp_path}/store.db"
     migrated = subprocess.run(
         [run / "sessionstore", "migrate", "--database", url], capture_output=True, text=True, check=True, cwd=tmp_path
