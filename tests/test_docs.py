@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,54 @@ def test_the_commands_of_the_operating_page_print_what_it_prints(tmp_path: Path)
         assert fits(expected, done.stdout.strip()), (command, done.stdout)
     with sessionstore.Store.open(f"sqlite:///{tmp_path}/restored.db") as store:
         assert store.get("garden").message_count == 1
+
+
+def test_the_commands_about_keys_print_what_the_page_prints(tmp_path: Path) -> None:
+    """And the keys that they print are good for what the page says."""
+    url = f"sqlite:///{tmp_path}/conversations.db"
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "SESSIONSTORE_DATABASE_URL": url}
+    (block,) = re.findall(r"```console\n(.*?)```", (ROOT / "docs/running.md").read_text(), flags=re.DOTALL)
+    steps = [step.partition("\n") for step in block.split("$ ")[1:]]
+    assert len(steps) == 4
+    secrets = []
+    for command, _, expected in steps:
+        done = subprocess.run(
+            ["bash", "-euc", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        assert fits(expected.strip(), done.stdout.strip()), (command, done.stdout)
+        secrets += re.findall(r"^ssk_\S+$", done.stdout, flags=re.MULTILINE)
+    with sessionstore.Store.open(url) as store:
+        laptop, reports = map(store.keys.find, secrets)
+    assert laptop is not None
+    assert (laptop.owner, laptop.read_only, laptop.expires_at is None, reports) == ("ann", False, False, None)
+
+
+def test_each_threat_is_stopped_by_something_that_a_test_shows() -> None:
+    """The tests of the table are there, and none of them is left out."""
+    rows = re.findall(r"^\| (.*) \| (.+) \| (.+) \| (.+) \|$", (ROOT / "docs/threats.md").read_text(), flags=re.MULTILINE)[2:]
+    assert len(rows) >= 30
+    written = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    for _, threat, _, tests in rows:
+        named = re.findall(r"`(test_\w+)`", tests)
+        assert named, threat
+        for name in named:
+            assert re.search(rf"def {name}\(", written), name
+            assert not re.search(rf"(skip|xfail|pytest\.mark\.(stress|wheel))[^\n]*\n(@.*\n)*def {name}\(", written), name
+
+
+def test_the_samples_say_what_is_there() -> None:
+    unit, image = ((ROOT / "examples" / name).read_text() for name in ("sessionstore.service", "Containerfile"))
+    settings = {variable(setting.name) for setting in fields(Settings)}
+    assert set(re.findall(r"(SESSIONSTORE_\w+)=", unit + image)) <= settings
+    for copied in re.findall(r"^COPY (\S+) ", image, flags=re.MULTILINE):
+        assert copied.startswith("dist/") or (ROOT / copied).exists()
+    assert "--require-hashes" in image
+    if analyze := shutil.which("systemd-analyze"):
+        done = subprocess.run(
+            [analyze, "verify", ROOT / "examples/sessionstore.service"], capture_output=True, text=True, check=False
+        )
+        wrong = [line for line in done.stderr.splitlines() if "sessionstore.service" in line and "not executable" not in line]
+        assert wrong == []
 
 
 def test_the_table_of_faults_is_of_all_faults_and_nothing_was_lost() -> None:

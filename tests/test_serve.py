@@ -15,7 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from sessionstore import Store
+from sessionstore import Store, errors, migrate
+from sessionstore.client import Client
 from sessionstore.sqlite.connections import engine_fault
 from tests.conftest import texts, user
 
@@ -141,12 +142,33 @@ def test_two_servers_on_one_file_agree(url: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", ""])
-def test_it_serves_this_machine_only(host: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "sessionstore.cli", "serve", "--host", host], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "loopback" in done.stderr
+def test_it_refuses_other_addresses_than_this_machines_until_there_is_a_key(host: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    command = [sys.executable, "-m", "sessionstore.cli", "serve", "--database", url, "--port", "0", "--host", host]
+    for there in (False, True):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].startswith(f"Error: {host} is not a loopback address, and without keys")
+        # Nor was there anything made that a stranger could be let into.
+        assert (tmp_path / "store.db").exists() == there
+        migrate.upgrade(url)
+
+
+def test_with_a_key_it_listens_anywhere_and_serves_who_has_one(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.db"
+    with Store.open(url, migrate_first=True) as store:
+        secret = store.keys.create("k", "ann").secret
+    running = Server(url, "--host", "0.0.0.0")
+    try:
+        address = running.address.replace("0.0.0.0", "127.0.0.1")
+        assert httpx2.get(f"{address}/v1/conversations").status_code == 401
+        with Client(address, key=secret) as client:
+            client.create("c")
+            assert client.get("c").id == "c"
+        with Client(address, key="ssk_another") as stranger, pytest.raises(errors.Unauthorized):
+            stranger.get("c")
+    finally:
+        assert running.stop() == 0
 
 
 def test_a_port_in_use_is_one_clear_line(server: Server, url: str) -> None:

@@ -50,6 +50,8 @@ RETRY_AFTER_SECONDS: dict[type[SessionStoreError], int] = {
     errors.TooManyRequests: 1,
 }
 RETRY_AFTER_DEFAULT = 5
+PLACED = (errors.DatabaseUnusable, errors.SchemaChanged, errors.StorageFailed, errors.Unreachable)
+PLACES = {"reason": "see the server's log", "database": "the database"}
 MOMENTS = ("expires_at", "ended_at")
 MEDIA_TYPE = "application/problem+json"
 
@@ -114,8 +116,19 @@ def document(status: int, code: str, detail: str, *, retryable: bool = False, **
     }
 
 
+def without_place(error: SessionStoreError) -> SessionStoreError:
+    """The same, but for where the database is, which is nobody's business who calls from outside; the log says it."""
+    if not isinstance(error, PLACED):
+        return error
+    told = {name: value for name, value in PLACES.items() if name in error.fields}
+    if error.fields != told:
+        log.warning("%s", error)
+    return type(error)(**{**error.fields, **told})
+
+
 def problem_of(error: SessionStoreError) -> dict[str, Any]:
     """The document of an error, its fields with it and its moments readable."""
+    error = without_place(error)
     fields = {name: value for name, value in error.fields.items() if name != "retry_after_ms"}
     for name in MOMENTS:
         if name in fields:

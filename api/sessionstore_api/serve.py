@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 
 from sessionstore import Store, migrate
 from sessionstore.cli.options import database_option, settings_of
-from sessionstore.engines import name_of
+from sessionstore.engines import exists, name_of
 from sessionstore.settings import Settings
 from sessionstore_api.app import create_app
 from sessionstore_api.logs import configure
@@ -44,8 +44,11 @@ def serve(database: str | None, host: str | None, port: int | None) -> None:
     Example: sessionstore serve --database sqlite:///conversations.db --port 8080
     """
     settings = settings_of(database, host=host, port=port)
-    migrate.upgrade(settings.database_url)
-    _check_host(settings)
+    local = is_this_machine(settings.host)
+    if local or exists(settings.database_url):
+        migrate.upgrade(settings.database_url)
+    if not local:
+        _want_keys(settings)
     configure(settings)
     allow_many_sockets()
     listener = _listen(settings)
@@ -126,19 +129,23 @@ def allow_many_sockets() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _check_host(settings: Settings) -> None:
+def is_this_machine(host: str) -> bool:
+    """Whether nobody from elsewhere can reach that address."""
     try:
-        local = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
-        local = False
-    if local:
-        return
-    with Store.open(settings.database_url, **settings.store_options()) as store:
-        if not store.keys.any():
-            raise click.UsageError(
-                f"{settings.host} is not a loopback address, and without keys the whole network would read along:"
-                " make one first (sessionstore keys create NAME --owner OWNER)."
-            )
+        return False
+
+
+def _want_keys(settings: Settings) -> None:
+    if exists(settings.database_url):
+        with Store.open(settings.database_url, **settings.store_options()) as store:
+            if store.keys.any():
+                return
+    raise click.UsageError(
+        f"{settings.host} is not a loopback address, and without keys the whole network would read along:"
+        " make one first (sessionstore keys create NAME --owner OWNER)."
+    )
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -2,8 +2,9 @@
 
 import click
 
+from sessionstore import migrate as migrations
 from sessionstore.cli.group import main
-from sessionstore.cli.options import AGE, database_option, json_option, opened
+from sessionstore.cli.options import AGE, database_option, json_option, opened, settings_of
 from sessionstore.cli.printing import plain, show_one, time_of, visible
 from sessionstore.keys import Key
 
@@ -34,6 +35,7 @@ def create(
     Example: sessionstore keys create laptop --owner ann --expires 90d
              KEY=$(sessionstore keys create reports --owner ann --read-only)
     """
+    migrations.upgrade(settings_of(database).database_url)
     with opened(database) as store:
         made = store.keys.create(name, owner, read_only=read_only, admin=admin, expires_after_ms=expires)
     show_one({**plain(made.key), "secret": made.secret}, made.secret, as_json=as_json)

@@ -11,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sessionstore import errors
+from sessionstore.client.problems import error_in
 from sessionstore.engine import sqlite3
 from sessionstore.settings import Settings
 from tests.api.conftest import LOCAL, C, message, problem
@@ -91,3 +92,23 @@ def test_no_log_has_tokens_or_message_bodies(client: TestClient, caplog: pytest.
     client.put(f"{C}/c/messages/m", json=message("private words", role="Bad"), headers={"Lease-Token": token})
     ours = [record.getMessage() for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
     assert not any(token in line or "private words" in line for line in ours)
+
+
+PLACED = [
+    errors.NotADatabase(reason="/var/lib/private-place.db is no database"),
+    errors.DatabaseUnusable(reason="/var/lib/private-place.db cannot be written"),
+    errors.SchemaChanged(database="private-place.db", revision="0009"),
+    errors.StorageFailed(reason="private-place"),
+    errors.Unreachable(reason="connection to server at private-place failed"),
+]
+
+
+@pytest.mark.parametrize("error", PLACED, ids=lambda error: error.code)
+def test_what_is_wrong_with_the_database_is_told_without_its_place(
+    error: errors.SessionStoreError, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Callers get the code, and what to do; the log has the rest."""
+    told = problem_of(error)
+    assert (told["code"], "private-place" in str(told)) == (error.code, False)
+    assert str(error) in caplog.text
+    assert error_in(told) is not None
