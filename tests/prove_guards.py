@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("sessionstore", "api", "tests", "migrations", "examples", "docs", "pyproject.toml", "alembic.ini", "README.md")
+COPIED = ("sessionstore", "api", "tests", "migrations", "examples", "docs", "requirements", "pyproject.toml", "alembic.ini", "README.md")
 CONVERSATIONS, MESSAGES = "tests/test_conversations.py", "tests/test_messages.py"
 LEASES, FORKS, TRANSACT = "tests/test_leases.py", "tests/test_forks.py", "tests/test_transact.py"
 DATABASE, READS, GROUPS = "tests/test_database.py", "tests/test_reads.py", "tests/test_groups.py"
@@ -27,6 +27,9 @@ COMPACTION, CONTEXTS, UNDO = "tests/test_compaction.py", "tests/test_contexts.py
 FINDING, SEARCH = "tests/test_finding.py", "tests/test_search.py"
 FORGETTING, TRANSFER = "tests/test_forgetting.py", "tests/test_transfer.py"
 POSTGRESQL, COPYING = "tests/test_postgresql.py", "tests/test_copying.py"
+OWNERS, ROOM, SLOW = "tests/test_owners.py", "tests/test_room.py", "tests/test_slow_clients.py"
+ENTRY, HOSTS, OBSERVED = "tests/api/test_access.py", "tests/api/test_hosts.py", "tests/api/test_observed.py"
+ACCESS, HOSTS_FILE, PROTOCOL = (f"api/sessionstore_api/{name}.py" for name in ("access", "hosts", "protocol"))
 FILES, BACKUPS, CHECKING = "tests/test_files.py", "tests/test_backups.py", "tests/test_checking.py"
 
 
@@ -45,6 +48,56 @@ def _(name: str, file: str, old: str, new: str, tests: str) -> Mutant:
 
 
 MUTANTS = [
+    # Owners and keys
+    _("writes of owners are kept together", "door", "((self.owner, call.id),), call.size", "(call.id,), call.size", OWNERS),
+    _("the newest change is everybody's", "feed", "    *newest, pruned = transaction.row(queries.OWN_CHANGES, owner=owner)\n", "    *newest, pruned = *transaction.row(queries.NEWEST_CHANGE), 0\n", OWNERS),
+    _("a view has its first owner's door", "store", "        view._door = self._door.of(view.owner)  # noqa: SLF001  # our own\n", "", OWNERS),
+    _("a view reads its first owner's rows", "store", "        view.owner = self.limits.owner(owner)\n        view._door = self._door.of(view.owner)", "        view._door = self._door.of(self.limits.owner(owner))", OWNERS),
+    _("everybody is an owner", "limits", 'if self.id(value, path) == "*":', "if False:", OWNERS),
+    _("a revoked key is good", "keys", "self.revoked_at is not None or (", "(", OWNERS),
+    _("a key never expires", "keys", "self.expires_at is not None and self.expires_at <= now", "False", OWNERS),
+    _("keys are stored as they are", "keys", 'return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()', "return secret", OWNERS),
+    _("keys that are over do not count", "keys", "COUNT = select(func.count()).select_from(select(k.hash).limit(1).subquery())", "COUNT = select(func.count()).select_from(select(k.hash).where(VALID).limit(1).subquery())", OWNERS),
+    Mutant("nobody needs a key", ACCESS, "            if await self._wanted():\n", "            if False:\n", ENTRY),
+    Mutant("anybody comes in from elsewhere", ACCESS, "            if not is_local(incoming):\n", "            if False:\n", ENTRY),
+    Mutant("any word is a key", ACCESS, "        if key is None:\n            self._forget", "        if False:\n            self._forget", ENTRY),
+    Mutant("a key is believed for ever", ACCESS, "known is not None and now < known.believed_until", "known is not None", ENTRY),
+    Mutant("a key has nobody's owner", ACCESS, "self._store.of(key.owner), key, self._most", "self._store, key, self._most", ENTRY),
+    Mutant("read-only keys write", ACCESS, 'if not self.may_write and method not in ("GET", "HEAD"):', "if False:", ENTRY),
+    Mutant("everybody sees the metrics", ACCESS, "if admin and not self.is_admin:", "if False:", ENTRY),
+    Mutant("streams outlive their key", ACCESS, "            gone.end()\n", "            pass\n", ENTRY),
+    Mutant("a key has no limit", ACCESS, "self.key is not None and self.under_way[kind] >= self._most[kind]", "False", ENTRY),
+    Mutant("requests are never over", ACCESS, "            self.under_way[kind] -= 1\n", "            pass\n", ENTRY),
+    Mutant("all keys are kept for ever", ACCESS, "        while len(self._visitors) > MOST_KNOWN and", "        while False and", ENTRY),
+    Mutant("anybody forces", "api/sessionstore_api/operations.py", "        check_force(call)\n", "", ENTRY),
+    Mutant("a takeover is no force", "api/sessionstore_api/operations.py", ' or busy != "reject"', "", ENTRY),
+    Mutant("two keys are one", ACCESS, 'incoming.single_header("Authorization")', 'incoming.header(b"authorization")', ENTRY),
+    # Hosts and pages
+    Mutant("any name is ours", HOSTS_FILE, "        return HostRefused()\n", "        return None\n", HOSTS),
+    Mutant("two hosts are one", HOSTS_FILE, "if len(hosts) != 1 or", "if", HOSTS),
+    Mutant("any address is ours", HOSTS_FILE, "or _same_address(name, here)", 'or name[0].isdigit()', HOSTS),
+    Mutant("any page may call", HOSTS_FILE, "        if origin and not _is_ours(origin, host.decode(\"latin-1\")):\n            return OriginRefused()\n", "", HOSTS),
+    Mutant("any site may call", HOSTS_FILE, "return None if all(site in OWN_PAGES for site in sites) else OriginRefused()", "return None", HOSTS),
+    Mutant("links lead anywhere", HOSTS_FILE, 'scope["path"] == LINKED and ', "", HOSTS),
+    Mutant("forms without a body are calls", "api/sessionstore_api/calls.py", 'if raw or b"content-type" in incoming.headers:', "if raw:", HOSTS),
+    _("all pages may be allowed", "settings", 'if any(not _ORIGIN.fullmatch(origin) for origin in self.origins):', "if False:", HOSTS),
+    # What is slow, long or much
+    Mutant("what does not come is waited for", PROTOCOL, "            self._arrival = self.loop.call_later(self.receive_seconds, self._give_up)\n", "            pass\n", SLOW),
+    Mutant("silence is waited for", PROTOCOL, "        super().connection_made(transport)\n        self._expect()\n", "        super().connection_made(transport)\n", SLOW),
+    Mutant("who thinks is cut off", PROTOCOL, "        else:\n            self._expect_no_more()\n", "        else:\n            pass\n", SLOW),
+    Mutant("trickles begin anew", PROTOCOL, "        if self._arrival is None:\n            self._arrival =", "        self._expect_no_more()\n        if True:\n            self._arrival =", SLOW),
+    Mutant("a head has no end", PROTOCOL, "self._head_bytes > self.head_bytes and", "False and", "tests/test_serve.py"),
+    _("an owner has no end", "creation", "    if living > most:\n", "    if False:\n", ROOM),
+    _("what others made does not count", "creation", "known.living + life.row.pk - known.life <= most", "known.living < most", ROOM),
+    _("the last place is given away", "creation", "known.living + life.row.pk - known.life <= most", "known.living + life.row.pk - known.life <= most + 1", ROOM),
+    _("an owner's inputs have no end", "inputs", "[0] + new > most:", "[0] > most:", ROOM),
+    _("metadata are as large as contents", "limits", "return self._json(value, path, self.metadata_bytes)", "return self._json(value, path, self.message_bytes)", ROOM),
+    _("wide letters count as one", "limits", "if len(text) > most // 4 and len(text.encode()) > most:", "if len(text) > most:", ROOM),
+    # What is told
+    Mutant("errors are logged with their words", "api/sessionstore_api/logs.py", 'event["error"] = type(error).__name__', 'event["error"] = repr(error)', OBSERVED),
+    Mutant("addresses are metrics", "api/sessionstore_api/operations.py", 'state["route"], state["stream"] = operation.path,', 'state["route"], state["stream"] = scope["path"],', OBSERVED),
+    Mutant("any request id is taken", "api/sessionstore_api/observed.py", 'name == b"x-request-id" and _ID.fullmatch(value)', 'name == b"x-request-id"', OBSERVED),
+    Mutant("the database's place is told", "api/sessionstore_api/problems.py", "    error = without_place(error)\n", "", "tests/api/test_service.py"),
     # The door
     _("lease check gone", "door", "life.live and not life.holds:\n        return", "False:\n        return", LEASES),
     _("token compare gone", "door", "and hmac.compare_digest(stored, given)", "", LEASES),

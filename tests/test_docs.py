@@ -93,7 +93,7 @@ def test_each_threat_is_stopped_by_something_that_a_test_shows() -> None:
     """The tests of the table are there, and none of them is left out."""
     lines = [line for line in (ROOT / "docs/threats.md").read_text().splitlines() if line.startswith("|")][2:]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
-    assert len(rows) >= 30
+    assert len(rows) >= 29
     written = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     for _, threat, _, tests in rows:
         named = re.findall(r"`(test_\w+)`", tests)
