@@ -16,7 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-COPIED = ("sessionstore", "api", "tests", "migrations", "examples", "docs", "requirements", "pyproject.toml", "alembic.ini", "README.md")
+COPIED = (
+    "sessionstore",
+    "api",
+    "tests",
+    "migrations",
+    "examples",
+    "docs",
+    "requirements",
+    "pyproject.toml",
+    "alembic.ini",
+    "README.md",
+)
 CONVERSATIONS, MESSAGES = "tests/test_conversations.py", "tests/test_messages.py"
 LEASES, FORKS, TRANSACT = "tests/test_leases.py", "tests/test_forks.py", "tests/test_transact.py"
 DATABASE, READS, GROUPS = "tests/test_database.py", "tests/test_reads.py", "tests/test_groups.py"
@@ -59,7 +70,7 @@ MUTANTS = [
     _("keys are stored as they are", "keys", 'return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()', "return secret", OWNERS),
     _("keys that are over do not count", "keys", "COUNT = select(func.count()).select_from(select(k.hash).limit(1).subquery())", "COUNT = select(func.count()).select_from(select(k.hash).where(VALID).limit(1).subquery())", OWNERS),
     Mutant("nobody needs a key", ACCESS, "            if await self._wanted():\n", "            if False:\n", ENTRY),
-    Mutant("anybody comes in from elsewhere", ACCESS, "            if not is_local(incoming):\n", "            if False:\n", ENTRY),
+    Mutant("anybody comes in from elsewhere", ACCESS, "            if not is_local((incoming.scope", "            if False and ((incoming.scope", ENTRY),
     Mutant("any word is a key", ACCESS, "        if key is None:\n            self._forget", "        if False:\n            self._forget", ENTRY),
     Mutant("a key is believed for ever", ACCESS, "known is not None and now < known.believed_until", "known is not None", ENTRY),
     Mutant("a key has nobody's owner", ACCESS, "self._store.of(key.owner), key, self._most", "self._store, key, self._most", ENTRY),
@@ -67,7 +78,7 @@ MUTANTS = [
     Mutant("everybody sees the metrics", ACCESS, "if admin and not self.is_admin:", "if False:", ENTRY),
     Mutant("streams outlive their key", ACCESS, "            gone.end()\n", "            pass\n", ENTRY),
     Mutant("a key has no limit", ACCESS, "self.key is not None and self.under_way[kind] >= self._most[kind]", "False", ENTRY),
-    Mutant("requests are never over", ACCESS, "            self.under_way[kind] -= 1\n", "            pass\n", ENTRY),
+    Mutant("requests are never over", ACCESS, "        self.under_way[kind] -= 1\n", "        pass\n", ENTRY),
     Mutant("all keys are kept for ever", ACCESS, "        while len(self._visitors) > MOST_KNOWN and", "        while False and", ENTRY),
     Mutant("anybody forces", "api/sessionstore_api/operations.py", "        check_force(call)\n", "", ENTRY),
     Mutant("a takeover is no force", "api/sessionstore_api/operations.py", ' or busy != "reject"', "", ENTRY),

@@ -8,6 +8,7 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import lru_cache
 
 from sessionstore import AsyncStore
 from sessionstore.errors import Forbidden, SessionStoreError, TooManyRequests, Unauthorized
@@ -39,16 +40,15 @@ class Visitor:
         """What the key is called."""
         return None if self.key is None else self.key.name
 
-    @contextmanager
-    def one_of(self, kind: str) -> Iterator[None]:
-        """Count a request, or a stream, as long as it goes on. Raises `TooManyRequests`. Without keys nobody is counted."""
+    def enter(self, kind: str) -> None:
+        """One more request, or stream: `leave` when it is over. Raises `TooManyRequests`; without keys nobody has too many."""
         if self.key is not None and self.under_way[kind] >= self._most[kind]:
             raise TooManyRequests(reason=f"{self._most[kind]} {kind} of this key are under way")
         self.under_way[kind] += 1
-        try:
-            yield
-        finally:
-            self.under_way[kind] -= 1
+
+    def leave(self, kind: str) -> None:
+        """It is over."""
+        self.under_way[kind] -= 1
 
     @contextmanager
     def following(self) -> Iterator[asyncio.Future[None]]:
@@ -108,7 +108,7 @@ class Access:
         if given is None:
             if await self._wanted():
                 raise Unauthorized(reason="no key")
-            if not is_local(incoming):
+            if not is_local((incoming.scope.get("server") or ("",))[0] or ""):
                 raise Unauthorized(reason="no key, and without one it serves its own machine only")
             return self._anybody
         scheme, _, secret = given.partition(" ")
@@ -121,7 +121,14 @@ class Access:
         known = self._visitors.get(hashed)
         if known is not None and now < known.believed_until:
             return known
-        key = await self._keys.find_hash(hashed)
+        if known is not None:
+            # Who comes meanwhile need not ask as well.
+            known.believed_until = now + BELIEVED_SECONDS
+        try:
+            key = await self._keys.find_hash(hashed)
+        except BaseException:
+            self._forget(hashed)
+            raise
         if key is None:
             self._forget(hashed)
             raise Unauthorized(reason="a key that is none, or is over")
@@ -137,9 +144,14 @@ class Access:
         """Whether there are keys. Once there are, it stays so: keys that are over stay where they are."""
         if self._wants_keys or self._now() < self._without_until:
             return self._wants_keys
-        until = self._now() + BELIEVED_SECONDS
-        self._wants_keys = await self._keys.any()
-        self._without_until = until
+        # Who comes meanwhile need not ask as well.
+        self._without_until = self._now() + BELIEVED_SECONDS if self._without_until else 0.0
+        try:
+            self._wants_keys = await self._keys.any()
+        except BaseException:
+            self._without_until = 0.0
+            raise
+        self._without_until = self._now() + BELIEVED_SECONDS
         return self._wants_keys
 
     def _forget(self, hashed: str) -> None:
@@ -172,9 +184,9 @@ class Access:
         return asyncio.get_running_loop().time()
 
 
-def is_local(incoming: Incoming) -> bool:
-    """Whether this came to an address of the machine itself: a socket in a file has none, and is local as well."""
-    here = (incoming.scope.get("server") or ("",))[0] or ""
+@lru_cache(maxsize=256)
+def is_local(here: str) -> bool:
+    """Whether an address is one of the machine itself: a socket in a file has none, and is local as well."""
     try:
         return ipaddress.ip_address(here).is_loopback
     except ValueError:

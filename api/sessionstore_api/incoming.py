@@ -9,6 +9,9 @@ from starlette.types import Receive, Scope
 from sessionstore.errors import Malformed, TooLarge
 from sessionstore_api.problems import RequestTimeout
 
+ARRIVES = "arrives"
+"""In the state of a request: its server sees to it that it arrives in time, or not at all."""
+
 
 class Incoming:
     """What the server hands over of a request.
@@ -50,7 +53,8 @@ class Incoming:
 
     async def body(self, limit: int, seconds: int) -> bytes:
         """The whole body. Raises `RequestTimeout`, and `TooLarge`, before it is sent where its length is announced."""
-        if b"content-length" not in self.headers and b"transfer-encoding" not in self.headers:
+        announced = b"content-length" in self.headers or b"transfer-encoding" in self.headers
+        if not announced or self.scope["state"].get(ARRIVES):
             return await self._read(limit)
         try:
             async with asyncio.timeout(seconds):

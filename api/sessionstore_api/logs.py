@@ -9,35 +9,44 @@ import traceback
 from collections.abc import MutableMapping
 from typing import Any
 
+import msgspec
 import structlog
 
 from sessionstore.settings import Settings
 
 Event = MutableMapping[str, Any]
+JSON = structlog.processors.JSONRenderer(serializer=lambda event, **_: msgspec.json.encode(event, enc_hook=str))
+"""As bytes: a line for each request has to cost little."""
 
 
 def configure(settings: Settings) -> None:
     """Log as the settings say: our own words, and those of the libraries that we use."""
     level = logging.getLevelName(settings.log_level.upper())
+    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     shared: list[Any] = [
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         places_of_errors,
     ]
     structlog.configure(
-        processors=[*shared, _renderer(settings)],
+        processors=[*shared, JSON if as_json else structlog.dev.ConsoleRenderer()],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.BytesLoggerFactory(sys.stderr.buffer) if as_json else structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
-    final = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(settings)]
-    named = [structlog.stdlib.add_logger_name, *shared]
+    _configure_libraries(level, shared, as_json=as_json)
+
+
+def _configure_libraries(level: int, shared: list[Any], *, as_json: bool) -> None:
+    """What is logged by other means comes out in the same form."""
+    renderers = [JSON, lambda _, __, line: line.decode()] if as_json else [structlog.dev.ConsoleRenderer()]
+    handler, named = logging.StreamHandler(sys.stderr), [structlog.stdlib.add_logger_name, *shared]
+    final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers]
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=named, processors=final))
     root = logging.getLogger()
     root.handlers, root.level = [handler], max(level, logging.WARNING)
-    logging.getLogger("sessionstore").setLevel(level)
-    logging.getLogger("sessionstore_api").setLevel(level)
+    for name in ("sessionstore", "sessionstore_api"):
+        logging.getLogger(name).setLevel(level)
 
 
 def places_of_errors(_: Any, __: str, event: Event) -> Event:
@@ -50,8 +59,3 @@ def places_of_errors(_: Any, __: str, event: Event) -> Event:
             f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)
         ]
     return event
-
-
-def _renderer(settings: Settings) -> Any:
-    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
-    return structlog.processors.JSONRenderer(default=str) if as_json else structlog.dev.ConsoleRenderer()

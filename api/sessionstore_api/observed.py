@@ -1,10 +1,12 @@
 """What is seen of each request: its id, how it ended, how long it took. Never what was said in it."""
 
+import itertools
+import logging
 import re
+import secrets
 import time
 from collections import Counter, defaultdict
 from typing import Any
-from uuid import uuid4
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,6 +17,8 @@ from sessionstore_api import tracing
 log: Any = structlog.get_logger("sessionstore_api.requests")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+PROCESS, _count = secrets.token_hex(8), itertools.count()
+"""What ids begin with that are made here, and what they go on with: no two processes or requests have the same."""
 ELSEWHERE = "other"
 """The route of what is none."""
 
@@ -67,8 +71,8 @@ class Observed:
             self._tally.problems[code] += 1
         if not state.get("stream"):
             self._tally.seconds[route].observe(seconds)
-        if not structlog.is_configured():
-            # Under another server than `serve`, whose own log is.
+        # Under another server than `serve` the log is that one's.
+        if not (structlog.is_configured() and log.is_enabled_for(logging.INFO)):
             return
         said = {"method": method, "route": route, "status": ended.status, "ms": round(seconds * 1_000, 2)}
         told = {"code": code, "key": state.get("key"), "request_id": ended.request_id, "trace_id": ended.trace_id}
@@ -90,4 +94,4 @@ class Ended:
                 self.request_id = value.decode()
             elif name == b"traceparent" and (found := _TRACE.fullmatch(value)):
                 self.trace_id = found[1].decode()
-        self.request_id = self.state["request_id"] = self.request_id or uuid4().hex
+        self.request_id = self.state["request_id"] = self.request_id or f"{PROCESS}{next(_count):016x}"

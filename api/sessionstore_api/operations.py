@@ -95,8 +95,11 @@ class Resource:
             visitor = access.stranger if operation.public else await access.visitor(incoming)
             state["key"] = visitor.name
             visitor.check(incoming.method, admin=operation.admin)
-            with visitor.one_of(operation.counted):
+            visitor.enter(operation.counted)
+            try:
                 await self._answer(operation, incoming, visitor, send)
+            finally:
+                visitor.leave(operation.counted)
         except SessionStoreError as error:
             state["code"] = error.code
             await refuse(error)(scope, receive, send)

@@ -12,6 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sessionstore.settings import Settings
+from sessionstore_api.incoming import ARRIVES
 from sessionstore_api.problems import RequestTimeout, answer_of
 
 UNREAD_SECONDS = 60
@@ -26,11 +27,13 @@ class Bounded(asyncio.Protocol):
     transport: Any
     loop: asyncio.AbstractEventLoop
     cycle: Any
+    app_state: dict[str, Any]
     receive_seconds = 30
     head_bytes = 64 * 1024
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.app_state[ARRIVES] = True
         self._arrival: asyncio.TimerHandle | None = None
         self._look: asyncio.TimerHandle | None = None
         self._unread_bytes = 0

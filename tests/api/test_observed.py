@@ -123,9 +123,9 @@ def test_the_oldest_read_is_that_which_goes_on(plain: Store) -> None:
 
 
 @pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
     """What is written to stderr, as `serve` has it written."""
-    written, root = io.StringIO(), logging.getLogger()
+    written, root = io.TextIOWrapper(io.BytesIO(), write_through=True), logging.getLogger()
     before = (root.handlers, root.level)
     monkeypatch.setattr(sys, "stderr", written)
     monkeypatch.setattr(observed, "log", structlog.get_logger())
@@ -137,11 +137,16 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
-def lines(written: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in written.getvalue().splitlines()]
+def text(written: io.TextIOWrapper) -> str:
+    buffer: Any = written.buffer
+    return str(buffer.getvalue().decode())
 
 
-def test_each_request_is_a_line_with_its_id_its_trace_and_its_end(logged: io.StringIO, client: TestClient) -> None:
+def lines(written: io.TextIOWrapper) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text(written).splitlines()]
+
+
+def test_each_request_is_a_line_with_its_id_its_trace_and_its_end(logged: io.TextIOWrapper, client: TestClient) -> None:
     client.post(C, json={"id": "c"}, headers={"X-Request-Id": "mine-1", "traceparent": TRACE})
     client.get(f"{C}/never")
     done, refused = (line for line in lines(logged) if line["event"] == "request")
@@ -168,13 +173,13 @@ def test_every_answer_has_a_request_id_and_no_two_the_same(client: TestClient) -
 @pytest.mark.parametrize(
     "told", ["00-0-0-01", "00-" + "0" * 32 + "-00f067aa0ba902b7-01", TRACE.upper(), "x" * 10_000, TRACE + "\u00e9"]
 )
-def test_a_trace_that_is_none_is_left_out(logged: io.StringIO, client: TestClient, told: str) -> None:
+def test_a_trace_that_is_none_is_left_out(logged: io.TextIOWrapper, client: TestClient, told: str) -> None:
     assert client.get("/healthz", headers=[(b"traceparent", told.encode("latin-1"))]).status_code == 200
     assert "trace_id" not in lines(logged)[-1]
 
 
 def test_errors_are_logged_by_kind_and_place_without_their_words(
-    logged: io.StringIO, app: Any, monkeypatch: pytest.MonkeyPatch
+    logged: io.TextIOWrapper, app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise ValueError("a private word")
@@ -186,11 +191,11 @@ def test_errors_are_logged_by_kind_and_place_without_their_words(
     failed = next(line for line in lines(logged) if line["event"] == "unexpected error")
     assert failed["error"] == "ValueError"
     assert any("conversations.py" in place for place in failed["places"])
-    assert "private" not in logged.getvalue()
+    assert "private" not in text(logged)
 
 
 def test_nothing_that_is_said_sent_or_held_reaches_the_log(
-    logged: io.StringIO, client: TestClient, url: str, clock: Clock
+    logged: io.TextIOWrapper, client: TestClient, url: str, clock: Clock
 ) -> None:
     with Store.open(url, clock=clock) as store:
         secret = store.keys.create("k", "", admin=True).secret
@@ -200,7 +205,7 @@ def test_nothing_that_is_said_sent_or_held_reaches_the_log(
     client.put(f"{C}/private-id/messages/m", json=message("private"), headers={**key, "Lease-Token": TOKEN})
     client.get("/v1/search?q=private", headers=key)
     client.post(C, content=b'{"private": ', headers={**key, "Content-Type": "application/json"})
-    written = logged.getvalue()
+    written = text(logged)
     assert len(lines(logged)) >= 5
     for one in (secret, TOKEN, "private"):
         assert one not in written
