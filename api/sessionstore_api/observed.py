@@ -1,11 +1,10 @@
 """What is seen of each request: its id, how it ended, how long it took. Never what was said in it."""
 
-import itertools
 import logging
 import re
-import secrets
 import time
 from collections import Counter, defaultdict
+from random import getrandbits
 from typing import Any
 
 import structlog
@@ -17,8 +16,6 @@ from sessionstore_api import tracing
 log: Any = structlog.get_logger("sessionstore_api.requests")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
-PROCESS, _count = secrets.token_hex(8), itertools.count()
-"""What ids begin with that are made here, and what they go on with: no two processes or requests have the same."""
 ELSEWHERE = "other"
 """The route of what is none."""
 
@@ -94,4 +91,4 @@ class Ended:
                 self.request_id = value.decode()
             elif name == b"traceparent" and (found := _TRACE.fullmatch(value)):
                 self.trace_id = found[1].decode()
-        self.request_id = self.state["request_id"] = self.request_id or f"{PROCESS}{next(_count):016x}"
+        self.request_id = self.state["request_id"] = self.request_id or f"{getrandbits(128):032x}"

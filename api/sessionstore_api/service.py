@@ -20,6 +20,7 @@ CAPABILITIES = [
     "idempotent_finish_v1",
     "idempotent_message_append_v1",
     "incarnation_precondition_v1",
+    "keys_v1",
     "message_search_v1",
     "queued_inputs_v1",
     "saves_v1",
