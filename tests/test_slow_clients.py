@@ -1,15 +1,22 @@
 """Clients who say nothing, or half of it, or say it slowly, or too much: over real sockets, with both parsers."""
 
+import asyncio
 import json
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from sessionstore_api.app import create_app
 from sessionstore_api.serve import allow_many_sockets
 
+from sessionstore.engine import sqlite3
+from sessionstore.settings import Settings
 from tests.conftest import Clock
 from tests.live import LiveServer, Stream
 
@@ -160,6 +167,73 @@ def test_a_head_is_64_kib_at_most_whichever_parser_reads_it(live: LiveServer, he
 def test_a_request_that_means_somebody_else_is_no_call(live: LiveServer, request_line: bytes) -> None:
     status = answered(live, request_line + b"\r\nHost: evil.example\r\n\r\n")
     assert status in (400, 403, None)
+
+
+def test_who_pipelines_has_time_for_each_of_his_requests(live: LiveServer) -> None:
+    """Each arrives in time, though one always ends in the segment in which the next begins (found by review)."""
+    body = b'{"metadata": {"k": "xxxxxxx"}}'
+    request = BODY.replace(b"100", b"%d" % len(body)) + body
+    whole, answers = request * 8, b""
+    with socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection:
+        for sent in range(0, len(whole), len(request)):
+            # The end of one, and the next but for its end.
+            connection.sendall(whole[max(0, sent - 10) : sent + len(request) - 10])
+            time.sleep(0.25)
+        connection.sendall(whole[-10:])
+        while answers.count(b"HTTP/1.1 ") < 8 and (part := connection.recv(65_536)):
+            answers += part
+    assert re.findall(rb"HTTP/1\.1 (\d+)", answers) == [b"201"] * 8
+
+
+@pytest.mark.one_file
+def test_what_is_late_is_never_the_answer_to_what_came_before(live: LiveServer, path: Path) -> None:
+    """A second request that never comes whole leaves the first one its answer (found by review)."""
+    rival = sqlite3.connect(path, isolation_level=None)
+    assert httpx2.get(f"{live.address}/healthz").status_code == 200
+    rival.execute("BEGIN IMMEDIATE")
+    request = BODY.replace(b"100", b"14") + b'{"id": "kept"}'
+    with socket.create_connection(("127.0.0.1", live.port), timeout=30) as connection:
+        connection.sendall(request + BODY + b'{"id"')
+        time.sleep(1.5)
+        rival.execute("ROLLBACK")
+        rival.close()
+        answers = connection.makefile("rb")
+        assert answers.readline().split()[1] == b"201"
+        # And then the second one is told as well.
+        rest = answers.read()
+    assert rest.count(b"HTTP/1.1 408 ") == 1
+
+
+def test_what_never_became_a_request_is_counted(live: LiveServer) -> None:
+    for kind in ("silent", "half a head", "half a body"):
+        Slow(live, kind).rest()
+    told = httpx2.get(f"{live.address}/metrics").text
+    assert 'sessionstore_problems_total{code="request-timeout"} 3.0' in told
+    assert 'sessionstore_requests_total{method="other",route="other",status="408"}' in told
+
+
+def test_a_body_that_does_not_come_is_given_up_under_any_server(url: str, clock: Clock) -> None:
+    """The application does so by itself, where its server does not."""
+    app = create_app(Settings(database_url=url, receive_seconds=1), clock=clock)
+    scope: dict[str, Any] = {
+        "type": "http", "method": "POST", "path": "/v1/conversations", "raw_path": b"/v1/conversations", "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"10")],
+        "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1), "root_path": "",
+    }  # fmt: skip
+    sent: list[Any] = []
+
+    async def never() -> Any:
+        await asyncio.sleep(600)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def call() -> None:
+        async with app.router.lifespan_context(app) as state:
+            await app({**scope, "state": dict(state or {})}, never, send)
+
+    asyncio.run(call())
+    assert sent[0]["status"] == 408
 
 
 def answered(live: LiveServer, request: bytes) -> int | None:

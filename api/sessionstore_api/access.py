@@ -18,7 +18,7 @@ from sessionstore_api.incoming import Incoming
 
 BELIEVED_SECONDS = 1.0
 MOST_KNOWN = 10_000
-LONGEST_KEY = 200
+OVER = "a key that is none, or is over"
 
 
 class Visitor:
@@ -31,9 +31,11 @@ class Visitor:
         self, store: AsyncStore, key: Key | None, most: Mapping[str, int], *, may_write: bool = True, is_admin: bool = True
     ) -> None:
         self.store, self.key, self.may_write, self.is_admin = store, key, may_write, is_admin
-        self.believed_until = 0.0
+        self.believed_until, self.hashed = 0.0, ""
         self._most, self.under_way = most, {"requests": 0, "streams": 0}
         self._following: set[asyncio.Future[None]] = set()
+        self.is_over = False
+        """Whether he is let in no more."""
 
     @property
     def name(self) -> str | None:
@@ -55,13 +57,21 @@ class Visitor:
         """What is done when the key is good for nothing any more."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._following.add(over)
+        if self.is_over:
+            over.set_result(None)
         try:
             yield over
         finally:
             self._following.discard(over)
 
+    def check_valid(self) -> None:
+        """Raise `Unauthorized` once he is let in no more."""
+        if self.is_over:
+            raise Unauthorized(reason=OVER)
+
     def end(self) -> None:
-        """Tell whoever follows that the key is over."""
+        """Let him in no more, and tell whoever follows."""
+        self.is_over = True
         for over in self._following:
             if not over.done():
                 over.set_result(None)
@@ -112,7 +122,7 @@ class Access:
                 raise Unauthorized(reason="no key, and without one it serves its own machine only")
             return self._anybody
         scheme, _, secret = given.partition(" ")
-        if scheme.lower() != "bearer" or not secret or len(secret) > LONGEST_KEY:
+        if scheme.lower() != "bearer" or not secret:
             raise Unauthorized(reason="no bearer key")
         return await self._of(secret)
 
@@ -131,11 +141,12 @@ class Access:
             raise
         if key is None:
             self._forget(hashed)
-            raise Unauthorized(reason="a key that is none, or is over")
-        if known is None:
+            raise Unauthorized(reason=OVER)
+        self._want()
+        if known is None or known.is_over:
             # Somebody else may have asked meanwhile.
             own = Visitor(self._store.of(key.owner), key, self._most, may_write=not key.read_only, is_admin=key.admin)
-            known = self._visitors.setdefault(hashed, own)
+            own.hashed, known = hashed, self._visitors.setdefault(hashed, own)
             self._make_room()
         known.believed_until = now + BELIEVED_SECONDS
         return known
@@ -147,12 +158,26 @@ class Access:
         # Who comes meanwhile need not ask as well.
         self._without_until = self._now() + BELIEVED_SECONDS if self._without_until else 0.0
         try:
-            self._wants_keys = await self._keys.any()
+            if await self._keys.any():
+                self._want()
         except BaseException:
             self._without_until = 0.0
             raise
         self._without_until = self._now() + BELIEVED_SECONDS
         return self._wants_keys
+
+    def _want(self) -> None:
+        """There are keys: who came without is let in no more."""
+        self._wants_keys = True
+        self._anybody.end()
+
+    async def confirm(self, visitor: Visitor) -> None:
+        """Ask again what was asked longer than a second ago: a request may take its time to arrive. Raises `Unauthorized`."""
+        if visitor.key is None:
+            await self._wanted()
+        elif self._now() >= visitor.believed_until:
+            await self._look_again(visitor)
+        visitor.check_valid()
 
     def _forget(self, hashed: str) -> None:
         gone = self._visitors.pop(hashed, None)
@@ -168,14 +193,17 @@ class Access:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(BELIEVED_SECONDS)
-            for hashed, visitor in list(self._visitors.items()):
+            with suppress(SessionStoreError):
+                await self._wanted()
+            for visitor in list(self._visitors.values()):
                 if visitor.under_way["streams"]:
                     with suppress(SessionStoreError):
-                        await self._look_again(hashed, visitor)
+                        await self._look_again(visitor)
 
-    async def _look_again(self, hashed: str, visitor: Visitor) -> None:
-        if await self._keys.find_hash(hashed) is None:
-            self._forget(hashed)
+    async def _look_again(self, visitor: Visitor) -> None:
+        if await self._keys.find_hash(visitor.hashed) is None:
+            self._forget(visitor.hashed)
+            visitor.end()
         else:
             visitor.believed_until = self._now() + BELIEVED_SECONDS
 

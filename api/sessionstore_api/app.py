@@ -147,11 +147,12 @@ class State(TypedDict):
 
     store: AsyncStore
     access: Access
+    tally: Tally
 
 
 def create_app(settings: Settings | None = None, *, clock: Callable[[], int] | None = None) -> Starlette:
     """An application on the database of `settings` (by default the environment's), which it brings to the newest schema."""
-    chosen = Settings.from_environment() if settings is None else settings
+    chosen, tally = Settings.from_environment() if settings is None else settings, Tally()
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[State]:
@@ -162,9 +163,8 @@ def create_app(settings: Settings | None = None, *, clock: Callable[[], int] | N
                 log.warning(fault)
             access = Access(store, chosen)
             async with access.watched():
-                yield {"store": store, "access": access}
+                yield {"store": store, "access": access, "tally": tally}
 
-    tally = Tally()
     resources = resources_of(chosen.limits.body_bytes, chosen.receive_seconds)
     app = Starlette(
         routes=[Route(path, resource, methods=list(resource.operations), name=path) for path, resource in resources.items()],

@@ -12,7 +12,7 @@ import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import Response
 
-from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError, Unauthorized
+from sessionstore.errors import ConversationDeleted, Malformed, SessionStoreError
 from sessionstore.following import FollowedConversation, FollowedList, FollowedTurn
 from sessionstore.model import Changes, ListChanges
 from sessionstore_api.access import Visitor
@@ -75,8 +75,10 @@ async def _stream(call: Call[None, StateQuery] | Call[None, ChangeQuery], events
 async def _body(first: bytes, events: AsyncGenerator[bytes], visitor: Visitor) -> AsyncGenerator[bytes]:
     clock = asyncio.get_running_loop().time
     try:
+        visitor.check_valid()
         yield first
         async for event in events if visitor.key is None else _while_known(visitor, events):
+            visitor.check_valid()
             began = clock()
             yield event
             if clock() - began > SLOW_SECONDS:
@@ -97,8 +99,7 @@ async def _while_known(visitor: Visitor, events: AsyncGenerator[bytes]) -> Async
             following = asyncio.ensure_future(anext(events))
             try:
                 await asyncio.wait((following, over), return_when=asyncio.FIRST_COMPLETED)
-                if over.done():
-                    raise Unauthorized(reason="a key that is over")
+                visitor.check_valid()
                 yield await following
             except StopAsyncIteration:
                 return

@@ -16,6 +16,7 @@ from sessionstore_api import tracing
 log: Any = structlog.get_logger("sessionstore_api.requests")
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 _TRACE = re.compile(rb"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+INTERNAL = "internal-error"
 ELSEWHERE = "other"
 """The route of what is none."""
 
@@ -28,6 +29,11 @@ class Tally:
         self.problems: Counter[str] = Counter()
         self.seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
         self.under_way = 0
+
+    def refused(self, code: str, status: int) -> None:
+        """Count what was refused before there was a request."""
+        self.requests[ELSEWHERE, ELSEWHERE, status] += 1
+        self.problems[code] += 1
 
 
 class Observed:
@@ -54,6 +60,10 @@ class Observed:
         try:
             with tracing.continued(scope):
                 await self._app(scope, receive, note)
+        except Exception:
+            # It is answered, and logged, outside of here.
+            ended.state["code"] = INTERNAL
+            raise
         finally:
             self._tally.under_way -= 1
             self._note(ended, time.perf_counter() - began)

@@ -34,10 +34,13 @@ def in_query(error: errors.InvalidInput) -> errors.InvalidInput:
 
 
 def check_force(call: Call[Any, Any]) -> None:
-    """Raise `Forbidden` for who would end somebody else's turn without the right to."""
+    """Raise `Forbidden` for who would end somebody else's turn without the right to.
+
+    A token is no leave: whoever holds the lease needs no force, and others' turns may hang below his.
+    """
     busy = getattr(call.body, "if_busy", "reject")
     forced = getattr(call.body, "force", False) or getattr(call.query, "force", False) or busy != "reject"
-    if forced and call.token is None and not call.visitor.is_admin:
+    if forced and not call.visitor.is_admin:
         raise errors.Forbidden(reason="To end somebody else's turn needs a key with the right `admin`")
 
 
@@ -119,6 +122,8 @@ class Resource:
             body = await decode_body(incoming, operation.body, self._body_limit, self._receive_seconds)
         except asyncio.CancelledError:
             raise errors.Closed from None
+        if not operation.public:
+            await incoming.scope["state"]["access"].confirm(visitor)
         call = Call(incoming, visitor, body, decode_query(incoming, operation.query))
         check_force(call)
         try:

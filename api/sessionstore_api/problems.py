@@ -177,7 +177,8 @@ async def on_http_error(_: Request, error: Exception) -> Response:
     return respond(document(error.status_code, code, error.detail), headers)
 
 
-async def on_bug(_: Request, error: Exception) -> Response:
+async def on_bug(request: Request, error: Exception) -> Response:
     """What nobody thought of. The log has the trace, the client learns nothing of our insides."""
     log.error("unexpected error", exc_info=error)
-    return respond(document(500, "internal-error", "An unexpected error; the server's log has more."))
+    problem = document(500, "internal-error", "An unexpected error; the server's log has more.")
+    return respond(problem, [(b"x-request-id", str(request.scope["state"].get("request_id", "")).encode())])

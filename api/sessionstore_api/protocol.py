@@ -13,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sessionstore.settings import Settings
 from sessionstore_api.incoming import ARRIVES
-from sessionstore_api.problems import RequestTimeout, answer_of
+from sessionstore_api.problems import RequestTimeout, answer_of, status_of
 
 UNREAD_SECONDS = 60
 TOO_LONG = (
@@ -53,7 +53,15 @@ class Bounded(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Note when a request begins to arrive, and when it is there."""
         super().data_received(data)
-        if self.is_arriving:
+        self._note_arrival()
+
+    def on_response_complete(self) -> None:
+        """What had come behind the request that is answered now, is looked at now."""
+        super().on_response_complete()  # type: ignore[misc]
+        self._note_arrival()
+
+    def _note_arrival(self) -> None:
+        if self.is_arriving and not self.transport.is_closing():
             self._expect()
         else:
             self._expect_no_more()
@@ -73,12 +81,27 @@ class Bounded(asyncio.Protocol):
             self._arrival.cancel()
             self._arrival = None
 
+    @property
+    def answers_earlier(self) -> bool:
+        """Whether an earlier request of this connection is not answered yet: what is written now would be taken for that."""
+        return False
+
     def _give_up(self) -> None:
+        self._arrival = None
+        if self.answers_earlier:
+            self._expect()
+            return
+        self._count(RequestTimeout.code, status_of(RequestTimeout))
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(answer_of(RequestTimeout(seconds=self.receive_seconds)))
             self.transport.close()
         else:
             self.transport.abort()
+
+    def _count(self, code: str, status: int) -> None:
+        """What ends here, no application sees."""
+        if "tally" in self.app_state:
+            self.app_state["tally"].refused(code, status)
 
     # What is read ---------------------------------------------------------------------------------------------------------
 
@@ -131,6 +154,7 @@ class BoundedHttpTools(Bounded, HttpToolsProtocol):
             self._head_bytes += len(data)
         super().data_received(data)
         if self._in_head and self._head_bytes > self.head_bytes and not self.transport.is_closing():
+            self._count("head-too-long", 431)
             self.transport.write(TOO_LONG)
             self.transport.close()
 
@@ -140,9 +164,15 @@ class BoundedHttpTools(Bounded, HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """What comes now is the next one's head."""
+        """What comes now is the next one's head, and has its own time."""
         self._in_head, self._head_bytes = True, 0
+        self._expect_no_more()
         super().on_message_complete()
+
+    @property
+    def answers_earlier(self) -> bool:
+        """See `Bounded`."""
+        return bool(self.pipeline) or (self._in_head and self.cycle is not None and not self.cycle.response_complete)
 
 
 class BoundedH11(Bounded, H11Protocol):
