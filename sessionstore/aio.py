@@ -54,7 +54,7 @@ def _read(
 ) -> Callable[Concatenate["AsyncStore", P], Coroutine[Any, Any, T]]:
     @functools.wraps(method)
     async def call(self: "AsyncStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self.run(functools.partial(method, self.store, *args, **kwargs), reading=True)
+        return await self.awaiting.read(self.store.owner, functools.partial(method, self.store, *args, **kwargs))
 
     return call
 
@@ -248,31 +248,31 @@ class AsyncKeys:
     """The keys of a database, awaited: see `Keys`."""
 
     def __init__(self, awaiting: Awaiting, keys: Keys) -> None:
-        self._run, self._keys = awaiting.run, keys
+        self._awaiting, self._keys = awaiting, keys
 
     async def create(self, name: str, owner: str, **options: Any) -> NewKey:
         """See `Keys.create`."""
-        return await self._run(functools.partial(self._keys.create, name, owner, **options))
+        return await self._awaiting.run(functools.partial(self._keys.create, name, owner, **options))
 
     async def revoke(self, name: str) -> Key:
         """See `Keys.revoke`."""
-        return await self._run(functools.partial(self._keys.revoke, name))
+        return await self._awaiting.run(functools.partial(self._keys.revoke, name))
 
     async def list(self) -> list[Key]:
         """See `Keys.list`."""
-        return await self._run(self._keys.list, reading=True)
+        return await self._awaiting.look_up(self._keys.list)
 
     async def find(self, secret: str) -> Key | None:
         """See `Keys.find`."""
-        return await self._run(functools.partial(self._keys.find, secret), reading=True)
+        return await self._awaiting.look_up(functools.partial(self._keys.find, secret))
 
     async def find_hash(self, wanted: str) -> Key | None:
         """See `Keys.find_hash`."""
-        return await self._run(functools.partial(self._keys.find_hash, wanted), reading=True)
+        return await self._awaiting.look_up(functools.partial(self._keys.find_hash, wanted))
 
     async def any(self) -> bool:
         """See `Keys.any`."""
-        return await self._run(self._keys.any, reading=True)
+        return await self._awaiting.look_up(self._keys.any)
 
 
 def _unchanged(event: T) -> T:

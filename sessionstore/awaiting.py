@@ -21,6 +21,17 @@ V = TypeVar("V")
 LARGE_CALLS = 64
 
 
+# As many as there are connections that read; each owner has half of them.
+READERS, READERS_OF_ONE, KEY_READERS = 8, 4, 2
+
+
+class Share:
+    """What an owner has of the readers, as long as he wants something."""
+
+    def __init__(self) -> None:
+        self.places, self.wanted = asyncio.Semaphore(READERS_OF_ONE), 0
+
+
 class Awaiting:
     """One for all owners of a database, on any event loops."""
 
@@ -32,7 +43,10 @@ class Awaiting:
         self._another_loop, self._preparations = threading.Lock(), 0
         # Apart, so that no read waits behind writes that are large to prepare.
         self._writers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-prepare")
-        self._readers = ThreadPoolExecutor(threads, thread_name_prefix="sessionstore-reader")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sessionstore-reader")
+        # Who may come in is never a matter of how much those inside read.
+        self._keys = ThreadPoolExecutor(KEY_READERS, thread_name_prefix="sessionstore-keys")
+        self._shares: dict[tuple[asyncio.AbstractEventLoop, str], Share] = {}
 
     async def run(self, action: Callable[[], T], *, reading: bool = False) -> T:
         """Run something that may wait for the disk, in a thread.
@@ -41,7 +55,31 @@ class Awaiting:
         """
         if self.closed:
             raise Closed
-        future = (self._readers if reading else self._writers).submit(action)
+        return await self._run(self._readers if reading else self._writers, action)
+
+    async def read(self, owner: str, action: Callable[[], T]) -> T:
+        """Run something that reads for an owner. One owner has half of the readers at most: others want some as well."""
+        key = (asyncio.get_running_loop(), owner)
+        share = self._shares.get(key)
+        if share is None:
+            share = self._shares[key] = Share()
+        share.wanted += 1
+        try:
+            async with share.places:
+                return await self.run(action, reading=True)
+        finally:
+            share.wanted -= 1
+            if not share.wanted:
+                self._shares.pop(key, None)
+
+    async def look_up(self, action: Callable[[], T]) -> T:
+        """Run a look at the keys."""
+        if self.closed:
+            raise Closed
+        return await self._run(self._keys, action)
+
+    async def _run(self, pool: ThreadPoolExecutor, action: Callable[[], T]) -> T:
+        future = pool.submit(action)
         try:
             return await asyncio.shield(asyncio.wrap_future(future))
         except asyncio.CancelledError:
@@ -87,7 +125,7 @@ class Awaiting:
                     found = followed.look(reads, seen)
                     return None if found is None else (render(found[0]), found[1])
 
-                channel = Channel(lambda seen: self.run(functools.partial(look, seen), reading=True))
+                channel = Channel(lambda seen: self.read(followed.topic.owner, functools.partial(look, seen)))
                 self._watch.subscribe(followed.topic, channel.tell)
                 self.channels[key] = channel
             channel.followers += 1
@@ -111,3 +149,4 @@ class Awaiting:
         """Finish what runs. Blocks."""
         self._writers.shutdown()
         self._readers.shutdown()
+        self._keys.shutdown()

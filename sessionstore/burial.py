@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from sessionstore import statements
+from sessionstore.creation import note_deleted
 from sessionstore.errors import Generating
 from sessionstore.life import Life, Row
 from sessionstore.model import Children
@@ -72,3 +73,4 @@ def _entomb(life: Life, *, erase: bool) -> None:
     life.write_back()
     life.transaction.do(statements.BURY, at=row.pk, now=life.now)
     life.buried = True
+    note_deleted(life)

@@ -20,6 +20,7 @@ from sessionstore.errors import (
     Awaitable,
     ConversationDeleted,
     ConversationExists,
+    LeaseLost,
     PreconditionFailed,
     SessionStoreError,
 )
@@ -118,6 +119,7 @@ class Door:
             if done is not None:
                 return _answer(conversation, done, replayed=True)
             if refusal is not None:
+                conversation.transaction.measures.lost_leases += isinstance(refusal, LeaseLost)
                 raise refusal
             if takeover:
                 conversation.end_generation("expired")
@@ -150,7 +152,6 @@ class Door:
 
 def _refusal(life: Life, call: Call) -> SessionStoreError | None:
     if not life.holds and (call.must_hold or call.token_hash is not None):
-        life.transaction.measures.lost_leases += 1
         return life.stored.lost(call.token_hash)
     if isinstance(life, GuardedConversation) and life.live and not life.holds:
         return generating(life)

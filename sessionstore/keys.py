@@ -83,6 +83,7 @@ class Keys:
             if transaction.row(NAMED, name=name) is not None:
                 raise KeyExists(name=name)
             expires_at = None if expires_after_ms is None else now + expires_after_ms
+            self._limits.moment(expires_at, "$.expires_after_ms")
             transaction.run(
                 INSERT, hash=hash_of(secret), name=name, owner=owner, read_only=int(read_only), admin=int(admin),
                 created_at=now, expires_at=expires_at,

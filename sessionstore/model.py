@@ -383,11 +383,12 @@ class BackedUp(Value, frozen=True, kw_only=True):
 
 
 class Restored(Value, frozen=True, kw_only=True):
-    """What a backup has become: a database, its size, and which invariants are broken in it."""
+    """What a backup has become: a database, its size, which invariants are broken in it, and how many keys were revoked."""
 
     file: str
     bytes: int
     faults: list[str]
+    revoked_keys: int = 0
 
 
 class Fault(Value, frozen=True, kw_only=True):

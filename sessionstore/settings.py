@@ -53,7 +53,7 @@ class Settings:
     )
     receive_seconds: int = _setting("How long a request may take to arrive", 30)
     head_bytes: int = _setting("How long the line and the headers of a request may be together", 64 * 1024)
-    requests_per_key: int = _setting("How many requests of one key a server process works on at once", 256)
+    requests_per_key: int = _setting("How many requests of one key a server process works on at once, until they are read", 64)
     streams_per_key: int = _setting("How many event streams of one key a server process keeps open", 1_000)
     log_level: str = _setting("What is logged: debug, info (each request), warning, error", "info")
     log_format: str = _setting("json, text, or auto: text where a person looks on", "auto")
@@ -94,7 +94,7 @@ class Settings:
     @property
     def origins(self) -> tuple[str, ...]:
         """The origins that may call it, one by one."""
-        return _listed(self.allowed_origins)
+        return _listed(self.allowed_origins.lower())
 
     def store_options(self) -> dict[str, Any]:
         """What `Store.open` takes of it."""

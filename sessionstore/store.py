@@ -59,14 +59,15 @@ UNGUARDED = (
 """The closed list: everything that may happen to a conversation while somebody else is generating it."""
 
 
-def restore(backup: Path | str, url: str, *, clock: Callable[[], int] = system_clock) -> Restored:
+def restore(backup: Path | str, url: str, *, keep_keys: bool = False, clock: Callable[[], int] = system_clock) -> Restored:
     """Make a backup the database of a URL, where none is: never over one, live or not. Brings it to the newest schema.
 
     The backup stays as it is. Conversations begin new lives, and what was being generated when it was made is interrupted:
-    nobody who has seen what came after it takes the one for the other. `faults` says which invariants are broken in it: then
+    nobody who has seen what came after it takes the one for the other. Its keys are revoked, since some of them may have been
+    after it was made; `keep_keys` says that none was. `faults` says which invariants are broken in it: then
     `repair` it. Raises `BackupUnusable` and `DatabaseUnusable`.
     """
-    return backups.restore(Path(backup), url, clock(), migrate.upgrade)
+    return backups.restore(Path(backup), url, clock(), migrate.upgrade, keep_keys=keep_keys)
 
 
 def copy(source: str, target: str, *, progress: Callable[[Copied], Any] | None = None) -> Copied:

@@ -20,10 +20,14 @@ def system_clock() -> int:
 
 
 class Counted(NamedTuple):
-    """How many conversations an owner had when one of that number had been made. Each later one has a higher number."""
+    """How many conversations an owner had when one of that number had been made. Each later one has a higher number.
+
+    `full_until`: before that moment on the monotonic clock he has too many, unless he deletes one here.
+    """
 
     living: int
     life: int
+    full_until: float = 0.0
 
 
 class Statements(dict[Statement, Compiled]):

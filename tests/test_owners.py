@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sessionstore import AsyncStore, Draft, Save, Store, errors
+from sessionstore import AsyncStore, Draft, Save, Store, errors, migrate, restore
 from sessionstore.client import AsyncClient, Client
 from tests.conftest import FACES, TOKEN, Awaited, Clock, Tables, reply, texts, user
 from tests.live import LiveServer
@@ -277,6 +277,32 @@ def test_there_were_keys_also_when_all_are_revoked(plain: Store) -> None:
     plain.keys.create("k", "ann")
     plain.keys.revoke("k")
     assert plain.keys.any()
+
+
+def test_a_key_that_would_never_expire_in_any_calendar_is_refused(plain: Store) -> None:
+    with pytest.raises(errors.InvalidInput):
+        plain.keys.create("k", "ann", expires_after_ms=2_932_000 * 86_400_000)
+    assert plain.keys.list() == []
+
+
+def test_a_restored_backup_brings_no_revoked_key_back(plain: Store, tmp_path: Path, path: Path) -> None:
+    secret = plain.keys.create("k", "ann").secret
+    made = Path(plain.backup(tmp_path / "backups").file)
+    plain.keys.revoke("k")
+    for name, keep, found in (("anew", False, False), ("kept", True, True)):
+        url = f"sqlite:///{tmp_path}/{name}.db"
+        assert restore(made, url, keep_keys=keep).revoked_keys == (0 if keep else 1)
+        with Store.open(url) as restored:
+            assert (restored.keys.find(secret) is not None, restored.keys.any()) == (found, True)
+
+
+def test_a_schema_without_keys_is_not_gone_back_to_while_there_are_some(plain: Store, url: str) -> None:
+    plain.keys.create("k", "ann")
+    plain.close()
+    with pytest.raises(RuntimeError, match="There are keys"):
+        migrate.downgrade(url, "0002")
+    with Store.open(url) as store:
+        assert store.keys.any()
 
 
 def test_no_key_and_no_token_lies_in_the_file(plain: Store, path: Path) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from sessionstore import Draft, Store, errors
+from sessionstore import Draft, Store, creation, errors, statements
 from sessionstore.limits import Limits
-from tests.conftest import TOKEN, Clock, Tables, reply, user
+from sessionstore.transaction import Transaction
+from tests.conftest import ENGINE, TOKEN, Clock, Tables, reply, user
 
 
 def open_with(url: str, clock: Clock, **limits: int) -> Store:
@@ -59,6 +60,39 @@ def test_other_owners_lives_are_not_counted_for_long(url: str, clock: Clock) -> 
             store.create(f"c{n}")
         with pytest.raises(errors.OwnerFull):
             store.create("d")
+
+
+def test_who_is_full_is_not_counted_for_each_that_he_tries(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count a million holds everybody up; so who has too many has them for a while (found by review)."""
+    counted: list[Any] = []
+    row = Transaction.row
+    monkeypatch.setattr(creation, "PACE", 10**9)
+
+    def heard(self: Transaction, statement: Any, **parameters: Any) -> Any:
+        if statement is statements.COUNT_LIVING:
+            counted.append(statement)
+        return row(self, statement, **parameters)
+
+    monkeypatch.setattr(Transaction, "row", heard)
+    with open_with(url, clock, conversations_per_owner=2) as store:
+        for id in ("a", "b"):
+            store.create(id)
+        for n in range(5):
+            with pytest.raises(errors.OwnerFull):
+                store.create(f"c{n}")
+        assert len(counted) == (2 if ENGINE == "sqlite" else 0)
+        store.delete("a")
+        store.create("d")
+        with pytest.raises(errors.OwnerFull):
+            store.create("e")
+
+
+def test_what_is_known_of_owners_has_an_end(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "MOST_COUNTED", 3)
+    with open_with(url, clock) as store:
+        for n in range(10):
+            store.of(f"o{n}").create("c")
+        assert len(store.database.statements.counted) <= 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.one_file

@@ -36,6 +36,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # Without them a server would let everybody in.
+    if op.get_bind().execute(sa.text("SELECT count(*) FROM keys")).scalar():
+        raise RuntimeError("There are keys, and an older version would serve everybody: delete them first, if that is meant")
     for name in ("queued", "gone"):
         op.drop_index(f"ix_conversations_{name}", "conversations")
     op.drop_table("keys")

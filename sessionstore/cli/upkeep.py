@@ -151,14 +151,17 @@ def backup(database: str | None, *, as_json: bool, keep: int | None, folder: Pat
 @database_option
 @json_option
 @click.argument("backup", type=click.Path(dir_okay=False, path_type=Path))
-def restore(database: str | None, *, as_json: bool, backup: Path) -> None:
-    """Make BACKUP the database, where there is none: never over one. Conversations begin new lives, and leases are over.
+@click.option("--keep-keys", is_flag=True, help="No key has been revoked since BACKUP was made.")
+def restore(database: str | None, *, as_json: bool, backup: Path, keep_keys: bool) -> None:
+    """Make BACKUP the database, where there is none: never over one. Conversations begin new lives, leases and keys are over.
 
     \b
     Example: sessionstore restore /var/backups/sessionstore/store-7d2f61-20261201T013940.123Z.db
     """
-    done = restored(backup, settings_of(database).database_url)
+    done = restored(backup, settings_of(database).database_url, keep_keys=keep_keys)
     show_one(plain(done), f"{done.file} is restored, {done.bytes} bytes", as_json=as_json)
+    if done.revoked_keys:
+        click.echo(f"{done.revoked_keys} keys are revoked: make new ones, or say --keep-keys.", err=True)
     _warn(done.faults)
 
 

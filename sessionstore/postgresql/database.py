@@ -64,7 +64,7 @@ class PostgreSQLDatabase(Database):
         self.measures = self.statements.measures
         self._schema = Schema(self.name, clock, self._refuse)
         self._writers = Pool(self._postgresql.writer, connections, self._timeout)
-        self._readers = Pool(self._postgresql.reader, max(1, connections // 2), self._timeout)
+        self._readers = Pool(self._postgresql.reader, max(1, connections // 2) + 2, self._timeout)
         self._teller = Teller(self._postgresql)
         self._writing = Writing(self._postgresql, self._writers, self.statements, self._schema, self._committed)
         self._lines = Lines(self._writing.run, max_waiting, connections, f"sessionstore-writer {self.name}")

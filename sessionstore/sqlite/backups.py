@@ -40,7 +40,7 @@ def back_up(database: Path, folder: Path, now: int, keep: int | None = None) -> 
     return BackedUp(file=str(target), bytes=size, removed=removed, faults=faults)
 
 
-def restore(backup: Path, url: str, now: int, upgrade: Callable[[str], object]) -> Restored:
+def restore(backup: Path, url: str, now: int, upgrade: Callable[[str], object], *, keep_keys: bool) -> Restored:
     """See `sessionstore.restore`. `upgrade` brings a database to the newest schema."""
     path, backup = path_of(url), backup.absolute()
     files.check_place(path)
@@ -52,12 +52,12 @@ def restore(backup: Path, url: str, now: int, upgrade: Callable[[str], object]) 
         made = _empty(workplace)
         copies.copy_still(backup, made)
         upgrade(url_of(made))
-        copies.begin_anew(made, now)
+        keys = copies.begin_anew(made, now, keep_keys=keep_keys)
         _check(made, str(backup))
         faults = copies.faults(made)
         files.give_to_owner(made, path.parent)
         _publish(made, path)
-    return Restored(file=str(path), bytes=path.stat().st_size, faults=faults)
+    return Restored(file=str(path), bytes=path.stat().st_size, faults=faults, revoked_keys=keys)
 
 
 def _name_of(database: Path) -> str:

@@ -51,8 +51,8 @@ def faults(path: Path) -> list[str]:
         return [f"{name}: {found}" for name, found in rows]
 
 
-def begin_anew(path: Path, now: int) -> None:
-    """Make a copy that will be used again the beginning of something new.
+def begin_anew(path: Path, now: int, *, keep_keys: bool) -> int:
+    """Make a copy that will be used again the beginning of something new. Answers how many keys were revoked.
 
     Since it was made, lives, turns and states were given numbers that it does not know of. None of them is ever given again:
     they go on from the microsecond in which this is called. So whoever comes with a tag, a cursor or a token from then is told
@@ -69,10 +69,12 @@ def begin_anew(path: Path, now: int) -> None:
         values = {"now": now, "base": base, "life": life, "change": change}
         for statement in _BEGIN_ANEW:
             connection.execute(statement, values)
+        revoked = 0 if keep_keys else connection.execute(_REVOKE_KEYS, values).rowcount
         fulltext.forget_all(connection)
         while fulltext.catch_up(connection):
             pass
         connection.execute("COMMIT")
+        return int(revoked)
 
 
 def _shift(connection: sqlite3.Connection, column: str, base: int) -> int:
@@ -82,6 +84,7 @@ def _shift(connection: sqlite3.Connection, column: str, base: int) -> int:
     return max(base - least, most - least + 1)  # type: ignore[no-any-return]
 
 
+_REVOKE_KEYS = "UPDATE keys SET revoked_at = :now WHERE revoked_at IS NULL"
 _LAST = "(SELECT max(:base, coalesce(max(pk), 0)) FROM conversations)"
 _FENCE = "(SELECT max(:base, coalesce(max(number), 0)) FROM generations)"
 _NEWEST = "(SELECT coalesce(min(change), :base) - 1 FROM conversations)"

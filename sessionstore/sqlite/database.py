@@ -46,7 +46,7 @@ class SQLiteDatabase(Database):
         *,
         synchronous: Synchronous = "full",
         busy_timeout_ms: int = 5_000,
-        readers: int = 8,
+        readers: int = 10,
         max_waiting: int = 1_024,
         clock: Callable[[], int] | None = None,
     ) -> None:

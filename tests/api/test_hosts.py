@@ -45,6 +45,11 @@ def test_the_address_that_was_called_is_no_name_that_could_be_pointed_here(url: 
         problem(client.get("/healthz", headers={"Host": "10.0.0.6:8080"}), 403, "host-refused")
 
 
+def test_two_origins_are_400(client: TestClient) -> None:
+    twice = [("Host", "localhost"), ("Origin", "http://localhost"), ("Origin", "http://localhost")]
+    problem(client.get(C, headers=twice), 400, "malformed")
+
+
 def test_names_of_the_server_are_a_setting(url: str, clock: Clock) -> None:
     settings = Settings(database_url=url, allowed_hosts="chat.example, other.example")
     with TestClient(create_app(settings, clock=clock)) as client:
@@ -113,7 +118,7 @@ def test_without_a_word_in_the_settings_no_page_is_told_that_it_may_call(client:
 
 @pytest.fixture
 def opened(url: str, clock: Clock) -> Iterator[TestClient]:
-    with TestClient(create_app(Settings(database_url=url, allowed_origins=PAGE), clock=clock), headers=LOCAL) as client:
+    with TestClient(create_app(Settings(database_url=url, allowed_origins=PAGE.upper()), clock=clock), headers=LOCAL) as client:
         yield client
 
 

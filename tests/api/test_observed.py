@@ -89,6 +89,10 @@ def test_leases_takeovers_and_lost_leases_are_told(client: TestClient, clock: Cl
     found = measured(client)
     assert (found["sessionstore_takeovers_total"][()], found["sessionstore_lost_leases_total"][()]) == (1, 1)
     assert found["sessionstore_leases"][(("state", "expired"),)] == 0
+    # What was done is told again, and nothing is lost.
+    for _ in range(3):
+        assert client.post(f"{C}/b/lease/finish", json={}, headers={"Lease-Token": f"{TOKEN}-b"}).status_code == 200
+    assert measured(client)["sessionstore_lost_leases_total"][()] == 1
 
 
 def test_commits_groups_and_waits_are_told(client: TestClient) -> None:
