@@ -100,6 +100,8 @@ MUTANTS = [
     Mutant("a head has no end", PROTOCOL, "self._head_bytes > self.head_bytes and", "False and", "tests/test_serve.py"),
     _("an owner has no end", "creation", "        if living <= most:\n            return\n", "        return\n", ROOM),
     _("who is full is counted each time", "creation", "now + PACE * (now - began) if living > most else 0.0", "0.0", ROOM),
+    _("one owner reads for all", "awaiting", "READERS, READERS_OF_ONE, KEY_READERS = 8, 4, 2", "READERS, READERS_OF_ONE, KEY_READERS = 8, 8, 2", OWNERS),
+    _("keys are looked up last", "awaiting", "        return await self._run(self._keys, action)\n", "        return await self._run(self._readers, action)\n", OWNERS),
     _("what was deleted takes room", "burial", "    note_deleted(life)\n", "", ROOM),
     _("a restored backup brings keys back", "sqlite/copies", "revoked = 0 if keep_keys else connection", "revoked = 0 if True else connection", OWNERS),
     Mutant("streams are opened with a revoked key", "api/sessionstore_api/events.py", "        visitor.check_valid()\n        yield first\n", "        yield first\n", ENTRY),

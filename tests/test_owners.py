@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -211,6 +212,31 @@ def test_events_of_two_owners_share_no_channel(url: str, clock: Clock) -> None:
             return seen
 
     assert asyncio.run(follow_both()) == ["ann", "bob"]
+
+
+def test_an_owner_who_reads_a_lot_leaves_others_their_readers(url: str, clock: Clock) -> None:
+    """And who may come in is looked up whatever goes on inside (found by review)."""
+    go = threading.Event()
+
+    async def read_beside_him() -> tuple[int, bool]:
+        async with await AsyncStore.open(url, clock=clock) as store:
+            bob = store.of("bob")
+            await bob.create("c")
+            secret = (await store.keys.create("k", "bob")).secret
+            heavy = [asyncio.ensure_future(store.awaiting.read("ann", lambda: go.wait(60))) for _ in range(50)]
+            try:
+                await asyncio.sleep(0)
+                told = await asyncio.wait_for(bob.get("c"), 30)
+                others = [asyncio.ensure_future(store.awaiting.read("carol", lambda: go.wait(60))) for _ in range(50)]
+                heavy += others
+                found = await asyncio.wait_for(store.keys.find(secret), 30)
+            finally:
+                go.set()
+                await asyncio.gather(*heavy)
+            assert store.awaiting._shares == {}
+            return told.version, found is not None
+
+    assert asyncio.run(read_beside_him()) == (1, True)
 
 
 def test_what_is_pruned_exported_and_imported_is_the_owners(plain: Store, clock: Clock) -> None:
