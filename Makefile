@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # How long and with which seed `make stress` runs.
 SECONDS ?= 600
 SEED ?=
-FUZZ_SECONDS ?= 60
+FUZZ_SECONDS ?= 30
 
 help:  ## Say what there is to run
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -68,7 +68,7 @@ bench: .venv/bench .venv-peers/ready  ## Measure everything in one run, beside t
 wheel: .venv/dev  ## Build the wheel, install it into a bare environment, migrate, serve, answer
 	$(BIN)/python -m pytest -q -m wheel
 
-fuzz: .venv/dev .venv-fuzz/ready  ## Send what nobody would send: to every decoder, and to a running server (FUZZ_SECONDS=60)
+fuzz: .venv/dev .venv-fuzz/ready  ## Send what nobody would send: to every decoder, and beside it to a running server (FUZZ_SECONDS=30 each)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 pin: .venv-pins/ready  ## Pin and hash what a server needs, and write its bill of materials (requirements/)
