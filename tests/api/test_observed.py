@@ -215,11 +215,12 @@ def test_nothing_that_is_said_sent_or_held_reaches_the_log(
         assert one not in written
 
 
-@pytest.fixture(scope="module")
-def exporter() -> InMemorySpanExporter:
+@pytest.fixture
+def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
+    """For this test only: what is set up for the whole process stays for its other tests."""
     found, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))
-    trace.set_tracer_provider(provider)
+    monkeypatch.setattr(trace, "get_tracer", provider.get_tracer)
     return found
 
 
