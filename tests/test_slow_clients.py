@@ -86,7 +86,7 @@ def test_a_request_that_does_not_come_in_time_is_told_so_and_closed(live: LiveSe
     # A client who still sends may find the connection reset before he reads.
     if received or not SLOW[kind][1]:
         head, _, body = received.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 408 ")
+        assert head.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert b"connection: close" in head.lower()
         assert (json.loads(body)["code"], json.loads(body)["retryable"]) == ("request-timeout", True)
 

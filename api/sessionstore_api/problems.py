@@ -1,6 +1,7 @@
 """From errors to RFC 9457 problem documents: one table from what the library raises to what HTTP calls it."""
 
 import logging
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -164,7 +165,8 @@ def refuse(error: SessionStoreError) -> Response:
 def answer_of(error: SessionStoreError) -> bytes:
     """The same for a request that no application ever sees, as it goes over the wire."""
     response = refuse(error)
-    lines = [b"HTTP/1.1 %d " % response.status_code, *(b"%s: %s" % header for header in response.raw_headers)]
+    phrase = HTTPStatus(response.status_code).phrase.encode()
+    lines = [b"HTTP/1.1 %d %s" % (response.status_code, phrase), *(b"%s: %s" % header for header in response.raw_headers)]
     return b"\r\n".join((*lines, b"", bytes(response.body)))
 
 
