@@ -429,6 +429,8 @@ def test_a_backup_with_nothing_in_it_begins_anew_as_well(plain: Store, folder: P
         news = store.list_changes()
         assert [one.id for one in store.list_changes(known).conversations] == ["garden"]
         assert not store.list_changes(news.change).reset
+        store.label("garden", title="later")
+        assert [one.id for one in store.list_changes(news.change).conversations] == ["garden"]
         assert store.check().sound
 
 
