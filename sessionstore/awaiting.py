@@ -19,8 +19,6 @@ from sessionstore.watch import Topic, Watch
 T = TypeVar("T")
 V = TypeVar("V")
 LARGE_CALLS = 64
-
-
 # As many as there are connections that read; each owner has half of them.
 READERS, READERS_OF_ONE, KEY_READERS = 8, 4, 2
 

@@ -105,6 +105,7 @@ MUTANTS = [
     _("a restored backup brings keys back", "sqlite/copies", "revoked = 0 if keep_keys else connection", "revoked = 0 if True else connection", OWNERS),
     Mutant("streams are opened with a revoked key", "api/sessionstore_api/events.py", "        visitor.check_valid()\n        yield first\n", "        yield first\n", ENTRY),
     Mutant("streams from before there were keys go on", ACCESS, "        self._wants_keys = True\n        self._anybody.end()\n", "        self._wants_keys = True\n", ENTRY),
+    Mutant("who was not found for trouble is believed", ACCESS, "                known.believed_until = 0.0\n            raise\n", "                pass\n            raise\n", ENTRY),
     Mutant("a key that was seen shows nothing", ACCESS, "        self._want()\n        if known is None", "        if known is None", ENTRY),
     Mutant("who was let in is not asked again", "api/sessionstore_api/operations.py", '            await incoming.scope["state"]["access"].confirm(visitor)\n', "            pass\n", ENTRY),
     Mutant("a late request answers an earlier one", PROTOCOL, "        if self.answers_earlier:\n", "        if False:\n", SLOW),

@@ -137,7 +137,9 @@ class Access:
         try:
             key = await self._keys.find_hash(hashed)
         except BaseException:
-            self._forget(hashed)
+            # Whatever was in the way says nothing of the key: the next one asks.
+            if known is not None:
+                known.believed_until = 0.0
             raise
         if key is None:
             self._forget(hashed)

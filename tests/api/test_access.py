@@ -410,6 +410,28 @@ def test_a_key_that_is_revoked_while_its_request_arrives_does_nothing(keys: dict
             store.of("ann").get("late")
 
 
+def test_a_database_that_is_busy_ends_nobodys_key(
+    client: TestClient, keys: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does a caller who goes away while his key is looked up: others follow with the same one."""
+    found, ann = client.app_state["access"], bearer(keys["ann"])
+    assert client.get(C, headers=ann).status_code == 200
+    (visitor,) = (one for one in found._visitors.values() if one.name == "ann")
+
+    async def fail(_: str) -> None:
+        raise errors.Busy
+
+    with monkeypatch.context() as patch:
+        patch.setattr(access.Access, "_now", staticmethod(lambda: time.monotonic() + 1.001))
+        patch.setattr(found._keys, "find_hash", fail)
+        problem(client.get(C, headers=ann), 503, "busy")
+        # Nor is he believed without having been asked for.
+        problem(client.get(C, headers=ann), 503, "busy")
+    assert not visitor.is_over
+    assert client.get(C, headers=ann).status_code == 200
+    assert visitor in found._visitors.values()
+
+
 def test_what_is_known_of_keys_has_an_end(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "MOST_KNOWN", 3)
     app = create_app(Settings(database_url=url), clock=clock)
