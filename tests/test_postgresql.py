@@ -25,6 +25,7 @@ from sessionstore import Limits, Save, Store, creation, errors, importing, migra
 from sessionstore.client import Client
 from sessionstore.conversation import GuardedConversation
 from sessionstore.postgresql import connections, pulse
+from sessionstore.postgresql.connections import migration
 from sessionstore.postgresql.pulse import Teller
 from sessionstore.postgresql.transaction import PostgreSQLTransaction
 from sessionstore.postgresql.writing import Writing
@@ -700,7 +701,7 @@ def test_a_create_that_waited_for_a_migration_is_told_of_it(plain: Store, url: s
 
 
 def test_who_was_let_in_before_a_migration_is_done_before_it(plain: Store, url: str) -> None:
-    """Whoever has locked a row has looked for the schema under that lock, and the migration waits for him."""
+    """Whoever has locked a row has looked for the schema under that lock: a migration that touches no row waits too."""
     plain.create("c")
     inside, go = threading.Event(), threading.Event()
 
@@ -709,18 +710,27 @@ def test_who_was_let_in_before_a_migration_is_done_before_it(plain: Store, url: 
         go.wait(10)
         conversation.append([user("in time")])
 
+    def migrates() -> None:
+        with migration(url) as connection:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+
     with ThreadPoolExecutor(2) as pool:
         writing = pool.submit(plain.transact, "c", slow)
         inside.wait(10)
-        migrating = pool.submit(migrate.downgrade, url, "0001")
-        time.sleep(0.2)
-        assert not migrating.done()
-        go.set()
-        writing.result(30)
-        migrating.result(30)
-        with pytest.raises(errors.SchemaChanged):
-            plain.append("c", [user("late")])
-        migrate.upgrade(url)
+        migrating = pool.submit(migrates)
+        while not (migrating.done() or Tables(url).rows("SELECT 1 FROM pg_locks WHERE NOT granted")):
+            time.sleep(0.005)
+        try:
+            assert not migrating.done()
+            go.set()
+            writing.result(30)
+            migrating.result(30)
+            with pytest.raises(errors.SchemaChanged):
+                plain.append("c", [user("late")])
+        finally:
+            go.set()
+            with psycopg.connect(url) as operator:
+                operator.execute("UPDATE alembic_version SET version_num = %s", (migrate.HEAD,))
     assert Tables(url).rows("SELECT content FROM messages") == [('"in time"',)]
 
 

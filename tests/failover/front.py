@@ -25,21 +25,31 @@ class Front:
             task.cancel()
 
     async def _forward(self, caller: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
-        reached = await self._reach()
-        if reached is None:
-            answer.close()
-            return
-        reader, writer = reached
+        # A cancelled handler would be reported as an error.
+        with contextlib.suppress(asyncio.CancelledError):
+            reached = await self._reach()
+            if reached is None:
+                answer.close()
+            else:
+                await self._join(caller, answer, *reached)
+
+    async def _join(
+        self,
+        caller: asyncio.StreamReader,
+        answer: asyncio.StreamWriter,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         tasks = [asyncio.create_task(_pipe(caller, writer)), asyncio.create_task(_pipe(reader, answer))]
         self._tasks.update(tasks)
-        with contextlib.suppress(asyncio.CancelledError):
+        try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        for end in (writer, answer):
-            end.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tasks.difference_update(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for end in (writer, answer):
+                end.close()
+            self._tasks.difference_update(tasks)
 
     async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         ports = self._ports()
