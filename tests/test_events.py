@@ -312,10 +312,24 @@ def test_events_end_when_they_are_closed_in_another_thread(plain: Store) -> None
     closing.join()
 
 
-def test_events_say_that_the_store_was_closed(url: str, clock: Clock) -> None:
+def test_events_say_that_the_store_was_closed(url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store.open(url, clock=clock) as opened:
         events = opened.events("c")
         next(events)
+        looks, look, close = threading.Semaphore(0), events._followed.look, opened.database.close
+
+        def noted(found: Any) -> Any:
+            looks.release()
+            return found
+
+        def close_when_all_have_looked() -> None:
+            """The watcher told them when it ended: they wait again, for what nobody else will tell."""
+            while looks.acquire(timeout=0.5):
+                pass
+            close()
+
+        monkeypatch.setattr(events._followed, "look", lambda *state: noted(look(*state)))
+        monkeypatch.setattr(opened.database, "close", close_when_all_have_looked)
         closing = threading.Timer(0.05, opened.close)
         closing.start()
         with pytest.raises(errors.Closed):

@@ -281,6 +281,17 @@ def test_a_process_that_has_lost_a_log_cannot_open_that_file_again(plain: Store,
     assert as_others_see_it(path) == "ok kept theirs"
 
 
+def test_who_opens_a_file_again_expects_nothing_of_its_last_log(plain: Store, url: str, path: Path) -> None:
+    plain.create("c")
+    plain.close()
+    assert not Path(f"{path}-wal").exists()
+    for number in range(10):
+        path.with_name(f"takes the log's number {number}").touch()
+    with Store.open(url) as store:
+        assert store.append("c", [user("x")]).value[0].position == 0
+        assert store.check_ready()
+
+
 def test_a_connection_that_is_given_up_is_no_lost_log(plain: Store, path: Path) -> None:
     """After a failed ROLLBACK it is closed, and if it was the last one, the log goes with it (review)."""
     plain.create("c")
