@@ -163,15 +163,15 @@ def test_what_is_anothers_is_looked_for_in_the_same_way_as_what_never_was(
     monkeypatch.setattr(Transaction, "row", lambda self, s, **p: note(s) or row(self, s, **p))
     monkeypatch.setattr(Transaction, "rows", lambda self, s, **p: note(s) or rows(self, s, **p))
     client.get(C, headers=bearer(keys["bob"]))
-    for operation in wanting_keys(app):
+    # His own streams would go on looking for a moment when he has left.
+    for operation in (operation for operation in wanting_keys(app) if "{" in operation.path):
         heard = []
         for id in ("c", "gone", "never"):
             said.clear()
             send(client, operation, id, **bearer(keys["bob"]))
             # Whoever follows may look twice when he begins.
             heard.append(list(dict.fromkeys(said)))
-        if "{" in operation.path:
-            assert heard[0] == heard[1] == heard[2], operation.name
+        assert heard[0] == heard[1] == heard[2], operation.name
 
 
 @pytest.mark.usefixtures("conversation")
