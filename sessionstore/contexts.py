@@ -27,25 +27,33 @@ class Fitted(NamedTuple):
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """At most so many messages, and tokens where they count."""
+    """At most so many messages and bytes, and tokens where they count."""
 
     messages: int
     tokens: int | None
     count: Count | None
+    octets: int = 2**62
 
     def size(self, messages: Iterable[Message]) -> int:
         """How many tokens these are; nothing where nobody counts."""
         count = self.count or (None if self.tokens is None else stored_tokens)
         return 0 if count is None else sum(count(message) for message in messages)
 
-    def admits(self, number: int, size: int) -> bool:
+    def admits(self, number: int, size: int, octets: int = 0) -> bool:
         """Whether so much fits."""
-        return number <= self.messages and (self.tokens is None or size <= self.tokens)
+        return number <= self.messages and octets <= self.octets and (self.tokens is None or size <= self.tokens)
 
     @property
     def counts(self) -> bool:
         """Whether tokens are counted."""
         return self.tokens is not None or self.count is not None
+
+    def too_small(self, messages: Sequence[Message], size: int) -> BudgetTooSmall:
+        """What is said when these do not fit."""
+        filled = sum(message.octets for message in messages)
+        return BudgetTooSmall(
+            messages=len(messages), tokens=size if self.counts else None, bytes=filled if filled > self.octets else None
+        )
 
 
 def stored_tokens(message: Message) -> int:
@@ -62,23 +70,24 @@ def fit(head: Sequence[Message], newest_first: Iterable[Message], budget: Budget
     Raises `BudgetTooSmall` when head and newest turn are too much already.
     """
     walk, sizes, older = Walk(), [budget.size(head)], iter(newest_first)
+    beginning = sum(message.octets for message in head)
     for message in older:
         walk.meet(message)
         sizes.append(sizes[-1] + budget.size([message]))
-        if not budget.admits(len(head) + len(walk.messages), sizes[-1]):
+        if not budget.admits(len(head) + len(walk.messages), sizes[-1], beginning + walk.octets):
             return _cut(head, walk, sizes, budget, older)
-    if not budget.admits(len(head), sizes[0]):
-        raise BudgetTooSmall(messages=len(head), tokens=sizes[0] if budget.counts else None)
+    if not budget.admits(len(head), sizes[0], beginning):
+        raise budget.too_small(head, sizes[0])
     return Fitted([*head, *reversed(walk.messages)], sizes[-1] if budget.counts else None, cut=False)
 
 
 def _cut(head: Sequence[Message], walk: "Walk", sizes: list[int], budget: Budget, older: Iterator[Message]) -> Fitted:
-    over = len(walk.messages)
+    over, shown = len(walk.messages), [*head, *walk.messages]
     while not walk.is_settled and len(walk.messages) < over + CALLED_WITHIN and (message := next(older, None)) is not None:
-        walk.meet(message)
+        walk.pass_by(message)
     kept = max((number for number in walk.borders() if number < over), default=0)
     if not kept:
-        raise BudgetTooSmall(messages=len(head) + over, tokens=sizes[-1] if budget.counts else None)
+        raise budget.too_small(shown, sizes[-1])
     return Fitted([*head, *reversed(walk.messages[:kept])], sizes[kept] if budget.counts else None, cut=True)
 
 
@@ -95,6 +104,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.octets = 0
         self._needs: list[int] = []
         self._open: dict[str, list[int]] = {}
 
@@ -105,9 +115,15 @@ class Walk:
             for answered_at in self._open.pop(called, ()):
                 self._needs[answered_at] = place
         self.messages.append(message)
+        self.octets += message.octets
         self._needs.append(place)
         for answer in ids.answers:
             self._open.setdefault(answer, []).append(place)
+
+    def pass_by(self, message: Message) -> None:
+        """One that is not shown, and need not be kept: it may have called for what is."""
+        self.meet(message)
+        self.messages[-1] = msgspec.structs.replace(message, content_json=None, metadata_json=None)
 
     @property
     def is_settled(self) -> bool:

@@ -288,11 +288,15 @@ class BudgetTooSmall(SessionStoreError):
     code = "budget-too-small"
     messages: int
     tokens: int | None = None
+    bytes: int | None = None
 
     @property
     def needed(self) -> str:
         """In words."""
-        return f"{self.messages} messages" if self.tokens is None else f"{self.messages} messages with {self.tokens} tokens"
+        counted = [
+            f"{number} {unit}" for number, unit in ((self.tokens, "tokens"), (self.bytes, "bytes")) if number is not None
+        ]
+        return f"{self.messages} messages{' with ' if counted else ''}{' and '.join(counted)}"
 
     def __str__(self) -> str:
         return self.summary().format(needed=self.needed)

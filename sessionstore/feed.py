@@ -7,18 +7,19 @@ from typing import Any
 from sessionstore import queries
 from sessionstore.model import Changes, Conversation, ListChanges, ListPlace, Message, Place, Tag, Tombstone
 from sessionstore.reading import conversation_of
-from sessionstore.transaction import Transaction
+from sessionstore.room import Room
+from sessionstore.transaction import Transaction, size_of_row
 
 
 def changes(
-    transaction: Transaction, conversation: Conversation, since: Tag | None, place: Place | None, count: int
+    transaction: Transaction, conversation: Conversation, since: Tag | None, place: Place | None, room: Room
 ) -> Changes:
     """A page of what has changed since that state, or all there is if it is none of this life's."""
     whole = since is None or since.incarnation != conversation.incarnation or since.version > conversation.version
     known = Tag(conversation.incarnation, 0) if since is None or whole else since
     begin = place or _beginning(transaction, conversation, known)
     # The whole state has no tombstones, but those of what an earlier page of it showed.
-    rows, following = _rows(transaction, conversation.incarnation, begin, count, hidden=begin.began if whole else -1)
+    rows, following = _rows(transaction, conversation.incarnation, begin, room, hidden=begin.began if whole else -1)
     return Changes(
         conversation=conversation,
         messages=[Message(*row[:ROW]) for row in rows],
@@ -36,22 +37,25 @@ def _beginning(transaction: Transaction, conversation: Conversation, known: Tag)
 
 
 def _rows(
-    transaction: Transaction, pk: int, begin: Place, count: int, *, hidden: int
+    transaction: Transaction, pk: int, begin: Place, room: Room, *, hidden: int
 ) -> tuple[list[tuple[Any, ...]], Place | None]:
     """The rows of a page, and where the next one begins."""
-    asked = {"pk": pk, "version": begin.version, "row": begin.row, "count": count + 1, "hidden": hidden}
+    asked = {"pk": pk, "version": begin.version, "row": begin.row, "hidden": hidden}
     # First the rest of the version in which the last page ended: one transaction may have changed very many rows.
-    changed = transaction.rows(queries.CHANGED_AT, **asked) if begin.row != LAST_ROW else []
-    if len(changed) <= count:
-        changed += transaction.rows(queries.CHANGED, **asked)
-    appended = transaction.rows(queries.APPENDED, **asked, after=begin.after)
-    waiting = transaction.rows(queries.WAITING, **asked)
-    rows = sorted((*changed, *appended, *waiting), key=_order)
-    if len(rows) <= count:
-        return rows, None
-    last = _order(rows[count - 1])
-    after = max((row[POSITION] for row in appended if _order(row) <= last), default=begin.after)
-    return rows[:count], Place(*last, after, begin.began)
+    rest = transaction.page(queries.CHANGED_AT, room, **asked) if begin.row != LAST_ROW else NOTHING
+    changed = transaction.page(queries.CHANGED, room, **asked) if not rest[1] else NOTHING
+    appended = transaction.page(queries.APPENDED, room, **asked, after=begin.after)
+    waiting = transaction.page(queries.WAITING, room, **asked)
+    found = (rest, changed, appended, waiting)
+    # Behind the last row of what has more, others may have to stand first.
+    known = min((_order(rows[-1]) for rows, more in found if more), default=None)
+    rows = sorted((row for some, _ in found for row in some if known is None or _order(row) <= known), key=_order)
+    shown, cut = room.fill(rows, size_of_row)
+    if known is None and not cut:
+        return shown, None
+    last = _order(shown[-1])
+    after = max((row[POSITION] for row in appended[0] if _order(row) <= last), default=begin.after)
+    return shown, Place(*last, after, begin.began)
 
 
 def _order(row: tuple[Any, ...]) -> tuple[int, int]:
@@ -109,4 +113,5 @@ def living(transaction: Transaction, pks: Iterable[int], now: int) -> list[Conve
 
 LAST_ROW = 2**63 - 1
 POSITION, VERSION, ROW = 2, 9, 12
+NOTHING: tuple[list[Any], bool] = ([], False)
 CHANGE, GONE = -1, 3

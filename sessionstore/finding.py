@@ -172,15 +172,16 @@ class Finding(Reads):
         `next` as `before` for the one after it. Raises `InvalidInput` for a text without a letter or digit.
         """
         words = self._words(text)
-        first, count = END if before is None else self.limits.number(before, "$.before") or 0, self.limits.page_size(limit)
+        first, room = END if before is None else self.limits.number(before, "$.before") or 0, self.limits.room(limit)
         if conversation_id is not None:
             self.limits.id(conversation_id, "$.conversation_id")
 
         def look(transaction: Transaction) -> Page[Found]:
             pk = None if conversation_id is None else self._living(transaction, conversation_id)
-            hits = self.database.search(transaction, words, self.owner, pk, first, count + 1)
-            shown = [found_of(hit, transaction.row(queries.FOUND, message_pk=hit.message_pk)) for hit in hits[:count]]
-            return Page(items=shown, next=hits[count - 1].message_pk if len(hits) > count else None)
+            hits = self.database.search(transaction, words, self.owner, pk, first, room.rows + 1)
+            found = (found_of(hit, transaction.row(queries.FOUND, message_pk=hit.message_pk)) for hit in hits)
+            shown, more = room.fill(found, lambda one: one.message.octets)
+            return Page(items=shown, next=hits[len(shown) - 1].message_pk if more else None)
 
         return self.database.read(look)
 

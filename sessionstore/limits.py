@@ -9,6 +9,7 @@ from typing import Any
 
 from sessionstore import jsontext
 from sessionstore.errors import InvalidInput, TooLarge
+from sessionstore.room import Room
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _ROLE = re.compile(r"[a-z_]+")
@@ -28,6 +29,7 @@ RANGES = {
     "integer_digits": (1, 3_999),
     "messages_per_call": (1, 100_000),
     "page": (1, 100_000),
+    "page_bytes": (1, 2**30),
     "queued_inputs": (1, 100_000),
     "conversations_per_owner": (1, 1_000_000_000),
     "inputs_per_owner": (1, 100_000),
@@ -67,6 +69,7 @@ class Limits:
     integer_digits: int = 1_000
     messages_per_call: int = 1_000
     page: int = 1_000
+    page_bytes: int = 32 * 1024 * 1024
     queued_inputs: int = 100
     conversations_per_owner: int = 1_000_000
     inputs_per_owner: int = 10_000
@@ -198,6 +201,10 @@ class Limits:
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= self.page:
             raise InvalidInput(reason=f"A page has 1 to {self.page} rows", path=path)
         return value
+
+    def room(self, rows: int | None) -> Room:
+        """How many rows a page of messages has, and how many bytes of them."""
+        return Room(self.page_size(rows), self.page_bytes)
 
     def count(self, values: Any, path: str = "$.messages", *, least: int = 0) -> None:
         """How many messages one call carries."""

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, Self, TypeVar
 import msgspec
 
 from sessionstore import jsontext
+from sessionstore.room import octets
 
 T = TypeVar("T")
 
@@ -138,6 +139,11 @@ class Message(msgspec.Struct, frozen=True):
     def metadata(self) -> dict[str, Any]:
         """The caller's own labels, a fresh copy."""
         return {} if self.metadata_json is None else jsontext.load(self.metadata_json)
+
+    @property
+    def octets(self) -> int:
+        """How many bytes it fills: its content and metadata, as they are stored."""
+        return octets(self.content_json, self.metadata_json)
 
     @property
     def tag(self) -> Tag:

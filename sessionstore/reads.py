@@ -55,14 +55,14 @@ class Reads:
         """A page of the transcript between two positions, or, with `view="context"`, of what a model is shown of it.
 
         That is the newest summary and what stands after the position that it covers. Pass a page's `next` as `after` for the
-        one that follows, or as `before` in descending order.
+        one that follows, or as `before` in descending order. A page has 32 MiB at most, and so fewer rows where they are large.
         """
         self.limits.id(id)
         self.limits.one_of(order, ("asc", "desc"), "$.order")
         self.limits.one_of(view, ("full", "context"), "$.view")
         first = -1 if after is None else self.limits.required_number(after, "$.after", least=-1)
         end = END if before is None else self.limits.required_number(before, "$.before")
-        stretch = Stretch(first, end, order, self.limits.page_size(limit))
+        stretch = Stretch(first, end, order, self.limits.room(limit))
 
         def look(transaction: Transaction) -> Page[Message]:
             pk = self._living(transaction, id, incarnation)
@@ -82,17 +82,17 @@ class Reads:
     ) -> Context:
         """What a model is to be shown: the newest summary, or the instructions at the beginning, and the newest turns that fit.
 
-        At most `max_messages` (1,000, which is also the most), and `max_tokens`: counted by `count`, or as each message says in
-        its metadata (`tokens`). It is cut only where a turn begins, never between a tool's call and its result. Raises
+        At most `max_messages` (1,000, which is also the most), 32 MiB, and `max_tokens`: counted by `count`, or as each message
+        says in its metadata (`tokens`). It is cut only where a turn begins, never between a tool's call and its result. Raises
         `BudgetTooSmall` when the newest turn alone does not fit, and `InvalidInput` for a message that says no number.
         """
         self.limits.id(id)
         most = self.limits.page if max_messages is None else self.limits.page_size(max_messages, "$.max_messages")
-        budget = Budget(most, self.limits.number(max_tokens, "$.max_tokens", least=1), count)
+        budget = Budget(most, self.limits.number(max_tokens, "$.max_tokens", least=1), count, self.limits.page_bytes)
 
         def look(transaction: Transaction) -> Context:
             view = self._view(transaction, id, incarnation)
-            head, newest_first = context_of(transaction, view.incarnation)
+            head, newest_first = context_of(transaction, view.incarnation, self.limits.page_bytes)
             return Context(**fit(head, newest_first, budget)._asdict(), tag=view.tag)
 
         return self.database.read(look)
@@ -119,13 +119,13 @@ class Reads:
     ) -> Page[Input]:
         """A page of the messages that wait, in their order. Pass a page's `next` as `after` for the one that follows."""
         self.limits.id(id)
-        first, count = self.limits.number(after, "$.after") or 0, self.limits.page_size(limit)
+        first, room = self.limits.number(after, "$.after") or 0, self.limits.room(limit)
 
         def look(transaction: Transaction) -> Page[Input]:
             pk = self._living(transaction, id, incarnation)
-            rows = transaction.rows(statements.INPUTS, pk=pk, after=first, count=count + 1)
-            shown = [Input(message=Message(*columns), mode=mode) for *columns, mode, _ in rows[:count]]
-            return Page(items=shown, next=rows[count - 1][-1] if len(rows) > count else None)
+            rows, more = transaction.page(statements.INPUTS, room, pk=pk, after=first)
+            shown = [Input(message=Message(*columns), mode=mode) for *columns, mode, _ in rows]
+            return Page(items=shown, next=rows[-1][-1] if more else None)
 
         return self.database.read(look)
 
@@ -144,11 +144,11 @@ class Reads:
         page's `next` on, with the same `since`, for the one that follows.
         """
         self.limits.id(id)
-        count = self.limits.page_size(limit)
+        room = self.limits.room(limit)
 
         def look(transaction: Transaction) -> Changes:
             view = self._view(transaction, id, incarnation)
-            return feed.changes(transaction, view, since, next, count)
+            return feed.changes(transaction, view, since, next, room)
 
         return self.database.read(look)
 

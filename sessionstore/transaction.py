@@ -8,10 +8,16 @@ from sessionstore.dialect import Statement
 from sessionstore.errors import Dead, SessionStoreError
 from sessionstore.items import Key, Keys
 from sessionstore.measures import Measures
+from sessionstore.room import Room, octets
 
 T = TypeVar("T")
 Compiled = tuple[str, dict[str, Any]]
 """The text of a statement, and the values of its constants."""
+
+
+def size_of_row(row: Sequence[Any]) -> int:
+    """How many bytes a row of messages fills: its content and metadata (see `statements.MESSAGE_COLUMNS`)."""
+    return octets(row[4], row[5])
 
 
 def system_clock() -> int:
@@ -99,6 +105,10 @@ class Transaction:
     def each(self, statement: Statement, **parameters: Any) -> Iterator[Any]:
         """All rows, one by one as they are read."""
         yield from self._run(statement, parameters)
+
+    def page(self, statement: Statement, room: Room, **parameters: Any) -> tuple[list[Any], bool]:
+        """The first rows of messages, as many as there is room for, and whether there are more. No others are kept."""
+        return room.fill(self.each(statement, count=room.rows + 1, **parameters), size_of_row)
 
     def use(self, action: Callable[[Any], T]) -> T:
         """What something answers that speaks to the database in words of its own."""

@@ -189,7 +189,9 @@ class PageQuery(Request, frozen=True, kw_only=True):
     """Which page."""
 
     cursor: Annotated[str, doc("A page's next_cursor")] | None = None
-    limit: Annotated[int, doc("Rows a page; 50 unless you say", minimum=1, maximum=1000)] | None = None
+    limit: (
+        Annotated[int, doc("Rows a page; 50 unless you say, fewer where messages are large", minimum=1, maximum=1000)] | None
+    ) = None
 
 
 class ConversationsQuery(PageQuery, frozen=True, kw_only=True):

@@ -217,8 +217,7 @@ def claim_inputs(
     headers = claims(token, incarnation, if_match)
     while True:
         if ids is None:
-            waiting = yield from reads.inputs(limits, id, limit=limits.page, incarnation=incarnation)
-            named = [item.message.id for item in waiting.items] or None
+            named = (yield from _waiting(limits, id, incarnation)) or None
         exchange = Exchange(
             "POST", address(id, "inputs", "claim"), headers=headers, body=given({"ids": named}), once=named is None
         )
@@ -229,3 +228,14 @@ def claim_inputs(
             # Somebody has cancelled one, or claimed it, since it was looked up.
             if ids is not None or exchange.again:
                 raise
+
+
+def _waiting(limits: Limits, id: str, incarnation: int | None) -> Steps[list[str]]:
+    """The ids of all inputs that wait, in their order."""
+    page = yield from reads.inputs(limits, id, limit=limits.page, incarnation=incarnation)
+    found = [item.message for item in page.items]
+    while page.next is not None:
+        life = found[0].incarnation
+        page = yield from reads.inputs(limits, id, after=page.next, limit=limits.page, incarnation=life)
+        found += [item.message for item in page.items]
+    return [message.id for message in found]

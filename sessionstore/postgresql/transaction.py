@@ -7,7 +7,18 @@ from sessionstore.dialect import NTH_CHANGE, Statement
 from sessionstore.errors import Dead, SchemaChanged, SessionStoreError
 from sessionstore.postgresql.connections import CLOCK, LOCKED, REVISION
 from sessionstore.postgresql.wire import Wire
+from sessionstore.room import Room
 from sessionstore.transaction import Statements, Transaction
+
+PAGE = """
+    SELECT * FROM (
+        SELECT page.*, row_number() OVER filled AS place,
+            sum(coalesce(octet_length(content), 0) + coalesce(octet_length(metadata), 0)) OVER filled AS filled,
+            count(*) OVER () AS found
+        FROM ({}) page WINDOW filled AS (ROWS UNBOUNDED PRECEDING)
+    ) page WHERE place = 1 OR (place <= %(rows)s AND filled <= %(octets)s)"""
+ADDED = 3
+"""Columns, after those of the rows themselves."""
 
 T = TypeVar("T")
 
@@ -83,6 +94,13 @@ class PostgreSQLTransaction(Transaction):
         """See `Transaction`."""
         sql, constants = self._statements[statement]
         yield from self._wire().each(sql, {**constants, **parameters})
+
+    def page(self, statement: Statement, room: Room, **parameters: Any) -> tuple[list[Any], bool]:
+        """See `Transaction`. The server says how large they are without reading what is too large."""
+        sql, constants = self._statements[statement]
+        asked = {**constants, **parameters, "count": room.rows + 1, "rows": room.rows, "octets": room.octets}
+        found = self._done(self._sent(PAGE.format(sql), asked)).fetchall()
+        return [row[:-ADDED] for row in found], bool(found) and len(found) < found[0][-1]
 
     def use(self, action: Callable[[Any], T]) -> T:
         """See `Transaction`."""

@@ -79,7 +79,7 @@ def _try(product: Path, mutant: Mutant) -> tuple[int | None, str]:
         _mutate(copy / mutant.file, mutant)
         # The faces in the process are enough, but for the client itself.
         faces = "Client AsyncClient" if "/client/" in mutant.file else "Store AsyncStore"
-        engine = "postgresql" if mutant.tests == POSTGRESQL else "sqlite"
+        engine = "postgresql" if mutant.tests == POSTGRESQL or "/postgresql/" in mutant.file else "sqlite"
         test = f"{mutant.tests}::{mutant.test}"
         return run(copy, output, test, FACES=faces, SESSIONSTORE_TEST_ENGINE=engine), output.read_text()
 

@@ -15,6 +15,7 @@ POSTGRESQL, COPYING = "tests/test_postgresql.py", "tests/test_copying.py"
 OWNERS, ROOM, SLOW = "tests/test_owners.py", "tests/test_room.py", "tests/test_slow_clients.py"
 ENTRY, HOSTS, OBSERVED = "tests/api/test_access.py", "tests/api/test_hosts.py", "tests/api/test_observed.py"
 ACCESS, HOSTS_FILE, PROTOCOL = (f"api/sessionstore_api/{name}.py" for name in ("access", "hosts", "protocol"))
+PAGES = "tests/test_pages.py"
 FILES, BACKUPS, CHECKING = "tests/test_files.py", "tests/test_backups.py", "tests/test_checking.py"
 
 
@@ -477,7 +478,17 @@ MUTANTS = [
     _("anything is taken for done", "client/exchange", "if self.status != NO_CONTENT:", "if False:", TROUBLE, "test_errors_are_themselves_and_strangers_are_strangers"),
     _("migrations with foreign keys on", "sqlite/connections", "foreign_keys=False)", "foreign_keys=True)", "tests/test_migrations.py", "test_a_table_rebuild_keeps_the_children_and_the_checks"),
     _("migrations leave broken references", "sqlite/connections", "            if broken:", "            if False:", "tests/test_migrations.py", "test_a_migration_that_breaks_references_is_rolled_back"),
+    # Pages
+    _("pages have no end", "room", "(len(kept) == self.rows or filled > self.octets)", "len(kept) == self.rows", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
+    _("what is too large for a page is never shown", "room", "if kept and (", "if (", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
+    _("characters count for bytes", "room", "len(text) if text.isascii() else len(text.encode())", "len(text)", PAGES, "test_it_is_the_bytes_that_count_and_not_the_characters"),
+    _("all is read for a page", "transaction", "room.fill(self.each(statement, count=room.rows + 1, **parameters), size_of_row)", "room.fill(self.rows(statement, count=room.rows + 1, **parameters), size_of_row)", PAGES, "test_no_more_is_kept_than_is_shown"),
+    _("new rows pass changed ones", "feed", "    known = min((_order(rows[-1]) for rows, more in found if more), default=None)\n", "    known = None\n", PAGES, "test_pages_of_changes_bring_everything_in_its_order"),
+    _("a summary needs no room", "transcript", "    shown, cut = stretch.room.fill(both, attrgetter(\"octets\"))\n", "    shown, cut = both, False\n", PAGES, "test_a_summary_takes_its_room"),
+    _("contexts have no end", "contexts", "number <= self.messages and octets <= self.octets and", "number <= self.messages and", PAGES, "test_a_context_has_as_many_whole_turns_as_there_is_room_for"),
+    _("a client claims the first page", "client/turns", "    while page.next is not None:\n        life", "    while False:\n        life", PAGES, "test_a_lease_holder_reads_what_he_has_claimed_in_pages"),
     # PostgreSQL: run on a server
+    _("a server sends all of a page", "postgresql/transaction", " AND filled <= %(octets)s", "", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
     _("a row is not locked", "statements", "c.id == b(\"id\"), LIVING).with_for_update()", "c.id == b(\"id\"), LIVING)", POSTGRESQL, "test_the_servers_clock_is_read_when_the_lock_is_had"),
     _("a create looks for tombstones first only", "creation", "    check_buried(transaction, owner, birth.id, birth.recreate)\n    life", "    life", POSTGRESQL, "test_a_create_does_not_bring_back_what_was_deleted_meanwhile"),
     _("an import looks for tombstones first only", "importing", "        check_buried(transaction, self._owner, line.id, None)\n", "", POSTGRESQL, "test_an_import_does_not_bring_back_what_was_deleted_meanwhile"),
