@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
@@ -249,6 +251,69 @@ def test_a_closed_client_says_so_and_ends_its_events(live: LiveServer) -> None:
     for call in (lambda: client.get("c"), lambda: client.create("x"), lambda: next(client.events("c"))):
         with pytest.raises(errors.Closed):
             call()
+
+
+@pytest.mark.parametrize("kind", ["a call", "a stream"])
+def test_who_is_connecting_while_the_client_is_closed_leaves_nothing_open(
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A renewal is sent from a thread of its own: it gave its connection back to a pool that had been closed."""
+    connected, go, made = threading.Event(), threading.Event(), list[socket.socket]()
+    connect = socket.create_connection
+
+    def slowly(*args: Any, **options: Any) -> socket.socket:
+        made.append(connect(*args, **options))
+        connected.set()
+        go.wait(10)
+        return made[0]
+
+    def call_or_follow() -> None:
+        with suppress(errors.Closed):
+            list(client.events("c")) if kind == "a stream" else client.get("c")
+
+    client = Client(live.address)
+    with monkeypatch.context() as patched:
+        patched.setattr(socket, "create_connection", slowly)
+        call = threading.Thread(target=call_or_follow)
+        call.start()
+        connected.wait(10)
+        client.close()
+        go.set()
+        call.join(10)
+    assert made[0].fileno() == -1
+
+
+@pytest.mark.parametrize("kind", ["a call", "a stream"])
+def test_who_is_connecting_while_the_awaited_client_is_closed_leaves_nothing_open(
+    live: LiveServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    async def main() -> None:
+        connected, go, made = asyncio.Event(), asyncio.Event(), list[Any]()
+        connect = anyio.connect_tcp
+
+        async def slowly(*args: Any, **options: Any) -> Any:
+            made.append(await connect(*args, **options))
+            connected.set()
+            await go.wait()
+            return made[0]
+
+        async def call_or_follow() -> None:
+            with suppress(errors.Closed):
+                if kind == "a call":
+                    await client.get("c")
+                else:
+                    _ = [event async for event in client.events("c")]
+
+        client = AsyncClient(live.address)
+        monkeypatch.setattr(anyio, "connect_tcp", slowly)
+        call = asyncio.create_task(call_or_follow())
+        await asyncio.wait_for(connected.wait(), 10)
+        await client.close()
+        go.set()
+        await asyncio.wait_for(call, 10)
+        assert made[0].extra(anyio.abc.SocketAttribute.raw_socket).fileno() == -1
+
+    asyncio.run(main())
 
 
 def test_an_awaited_client_that_is_closed_says_so(live: LiveServer) -> None:

@@ -178,6 +178,7 @@ class AsyncClient:
             except httpx2.RequestError as failure:
                 delay = persistence.after_silence(failure)
             else:
+                await self._give_back(response)
                 if response.is_success:
                     return Reply(response.status_code, response.headers, response.content)
                 error = error_of(response.status_code, response.headers, response.content)
@@ -227,6 +228,16 @@ class AsyncClient:
             timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
             max_event_size=None,
         ) as source:
-            if not source.response.is_success:
-                raise error_of(source.response.status_code, source.response.headers, await source.response.aread())
-            yield source
+            try:
+                if self._closed:
+                    raise Closed
+                if not source.response.is_success:
+                    raise error_of(source.response.status_code, source.response.headers, await source.response.aread())
+                yield source
+            finally:
+                await self._give_back(source.response)
+
+    async def _give_back(self, response: httpx2.Response) -> None:
+        """See `Client`."""
+        if self._closed and self._own:
+            await response.extensions["network_stream"].aclose()

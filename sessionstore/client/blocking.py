@@ -187,21 +187,25 @@ class Client:
     @contextmanager
     def _connect(self, exchange: Exchange) -> Iterator[httpx2.EventSource]:
         self._open.check()
-        try:
-            with self._streams.sse(
-                self.url + exchange.path,
-                params=exchange.query,
-                headers=exchange.headers | self._headers,
-                timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
-                max_event_size=None,
-            ) as source:
+        with self._streams.sse(
+            self.url + exchange.path,
+            params=exchange.query,
+            headers=exchange.headers | self._headers,
+            timeout=httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS),
+            max_event_size=None,
+        ) as source:
+            try:
+                self._open.check()
                 if not source.response.is_success:
                     raise error_of(source.response.status_code, source.response.headers, source.response.read())
                 yield source
-        finally:
-            if self._open.closed and self._own:
-                # Who was just connecting has given his connection back to a pool that had been closed.
-                self._streams.close()
+            finally:
+                self._give_back(source.response)
+
+    def _give_back(self, response: httpx2.Response) -> None:
+        """Who was just connecting when this was closed has a connection of which no pool knows any more."""
+        if self._open.closed and self._own:
+            response.extensions["network_stream"].close()
 
     def _follow(self, stream: Stream[V], patience: float | None = None) -> ClientEvents[V]:
         events = ClientEvents(self._connect, self._open.check, stream, self.patience if patience is None else patience)
@@ -237,6 +241,7 @@ class Client:
             except httpx2.RequestError as failure:
                 delay = persistence.after_silence(failure)
             else:
+                self._give_back(response)
                 if response.is_success:
                     return Reply(response.status_code, response.headers, response.content)
                 error = error_of(response.status_code, response.headers, response.content)

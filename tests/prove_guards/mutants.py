@@ -486,6 +486,8 @@ MUTANTS = [
     _("new rows pass changed ones", "feed", "    known = min((_order(rows[-1]) for rows, more in found if more), default=None)\n", "    known = None\n", PAGES, "test_pages_of_changes_bring_everything_in_its_order"),
     _("a summary needs no room", "transcript", "    shown, cut = stretch.room.fill(both, attrgetter(\"octets\"))\n", "    shown, cut = both, False\n", PAGES, "test_a_summary_takes_its_room"),
     _("contexts have no end", "contexts", "number <= self.messages and octets <= self.octets and", "number <= self.messages and", PAGES, "test_a_context_has_as_many_whole_turns_as_there_is_room_for"),
+    _("who was connecting keeps his connection", "client/blocking", "        if self._open.closed and self._own:\n            response", "        if False:\n            response", TROUBLE, "test_who_is_connecting_while_the_client_is_closed_leaves_nothing_open"),
+    _("who was just connecting keeps his connection", "client/awaited", "        if self._closed and self._own:\n            await response", "        if False:\n            await response", TROUBLE, "test_who_is_connecting_while_the_awaited_client_is_closed_leaves_nothing_open"),
     _("a client claims the first page", "client/turns", "    while page.next is not None:\n        life", "    while False:\n        life", PAGES, "test_a_lease_holder_reads_what_he_has_claimed_in_pages"),
     # PostgreSQL: run on a server
     _("a server sends all of a page", "postgresql/transaction", " AND filled <= %(octets)s", "", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
