@@ -143,7 +143,7 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def octets(self) -> int:
         """How many bytes it fills: its content and metadata, as they are stored."""
-        return octets(self.content_json, self.metadata_json)
+        return octets(self.content_json) + octets(self.metadata_json)
 
     @property
     def tag(self) -> Tag:

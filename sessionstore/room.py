@@ -26,6 +26,8 @@ class Room(msgspec.Struct, frozen=True):
         return kept, False
 
 
-def octets(*texts: str | None) -> int:
-    """How many bytes these are as they are stored, in UTF-8."""
-    return sum(len(text) if text.isascii() else len(text.encode()) for text in texts if text)
+def octets(text: str | None) -> int:
+    """How many bytes it is as it is stored, in UTF-8."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode())

@@ -17,7 +17,7 @@ Compiled = tuple[str, dict[str, Any]]
 
 def size_of_row(row: Sequence[Any]) -> int:
     """How many bytes a row of messages fills: its content and metadata (see `statements.MESSAGE_COLUMNS`)."""
-    return octets(row[4], row[5])
+    return octets(row[4]) + octets(row[5])
 
 
 def system_clock() -> int:
@@ -108,7 +108,7 @@ class Transaction:
 
     def page(self, statement: Statement, room: Room, **parameters: Any) -> tuple[list[Any], bool]:
         """The first rows of messages, as many as there is room for, and whether there are more. No others are kept."""
-        return room.fill(self.each(statement, count=room.rows + 1, **parameters), size_of_row)
+        return room.fill(self._run(statement, {"count": room.rows + 1, **parameters}), size_of_row)
 
     def use(self, action: Callable[[Any], T]) -> T:
         """What something answers that speaks to the database in words of its own."""

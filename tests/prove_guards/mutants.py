@@ -482,7 +482,7 @@ MUTANTS = [
     _("pages have no end", "room", "(len(kept) == self.rows or filled > self.octets)", "len(kept) == self.rows", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
     _("what is too large for a page is never shown", "room", "if kept and (", "if (", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
     _("characters count for bytes", "room", "len(text) if text.isascii() else len(text.encode())", "len(text)", PAGES, "test_it_is_the_bytes_that_count_and_not_the_characters"),
-    _("all is read for a page", "transaction", "room.fill(self.each(statement, count=room.rows + 1, **parameters), size_of_row)", "room.fill(self.rows(statement, count=room.rows + 1, **parameters), size_of_row)", PAGES, "test_no_more_is_kept_than_is_shown"),
+    _("all is read for a page", "transaction", "room.fill(self._run(statement, {\"count\": room.rows + 1, **parameters}), size_of_row)", "room.fill(self.rows(statement, count=room.rows + 1, **parameters), size_of_row)", PAGES, "test_no_more_is_kept_than_is_shown"),
     _("new rows pass changed ones", "feed", "    known = min((_order(rows[-1]) for rows, more in found if more), default=None)\n", "    known = None\n", PAGES, "test_pages_of_changes_bring_everything_in_its_order"),
     _("a summary needs no room", "transcript", "    shown, cut = stretch.room.fill(both, attrgetter(\"octets\"))\n", "    shown, cut = both, False\n", PAGES, "test_a_summary_takes_its_room"),
     _("contexts have no end", "contexts", "number <= self.messages and octets <= self.octets and", "number <= self.messages and", PAGES, "test_a_context_has_as_many_whole_turns_as_there_is_room_for"),
