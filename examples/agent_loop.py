@@ -53,9 +53,9 @@ def run_turn(store: AnyStore, conversation_id: str, question: str, model: Model,
 
 def stream_reply(store: AnyStore, turn: LiveTurn, model: Model, say: Callable[[str], None]) -> Event | None:
     """Save the reply again and again while it grows. Answers the tool call that it ends with, if it does."""
-    transcript = [message.content for message in store.messages(turn.id, limit=1000).items]
-    reply_id, text = f"reply-{len(transcript)}", ""
-    for event in model(transcript):
+    context = store.context(turn.id)
+    reply_id, text = f"reply-{context.tag.version}", ""
+    for event in model([message.content for message in context.messages]):
         if event["type"] == "tool_call":
             turn.append([Draft(role="assistant", content=event)])
             return event

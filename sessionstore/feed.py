@@ -45,7 +45,8 @@ def _rows(
     rest = transaction.page(queries.CHANGED_AT, room, **asked) if begin.row != LAST_ROW else NOTHING
     changed = transaction.page(queries.CHANGED, room, **asked) if not rest[1] else NOTHING
     appended = transaction.page(queries.APPENDED, room, **asked, after=begin.after)
-    waiting = transaction.page(queries.WAITING, room, **asked)
+    queued = transaction.rows(queries.WAITING, count=room.rows + 1, **asked)
+    waiting = room.fill((transaction.row(queries.VERSIONED, row=row) for _, row in queued), size_of_row)
     found = (rest, changed, appended, waiting)
     # Behind the last row of what has more, others may have to stand first.
     known = min((_order(rows[-1]) for rows, more in found if more), default=None)

@@ -56,7 +56,7 @@ class Live(Turns):
 
             with store.generate("garden", "worker-1", messages=[Draft(role="user", content="Any basil?")]) as turn:
                 text = ""
-                for word in model(store.messages("garden").items):
+                for word in model(store.context("garden").messages):
                     text += word
                     turn.save("reply-1", text)
                     if turn.interrupted:

@@ -145,9 +145,11 @@ YOUNGEST_KNOWN = (
     .order_by(m.position.desc())
     .limit(1)
 )  # fmt: skip
+# Without their contents, which would all be read to be sorted.
 WAITING = (
-    _versioned.where(within, is_queued, _unchanged, _later).order_by(m.version, m.pk).limit(b("count"))
+    select(m.version, m.pk).where(within, is_queued, _unchanged, _later).order_by(m.version, m.pk).limit(b("count"))
 )  # fmt: skip
+VERSIONED = _versioned.where(m.pk == b("row"))
 
 TURNS = (
     select(g.number, g.holder, g.phase, g.acquired_at, g.ended_at, g.outcome, g.usage)

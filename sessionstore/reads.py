@@ -140,8 +140,8 @@ class Reads:
     ) -> Changes:
         """What has changed since a state that you know (`conversation.tag`, or the `since` of an earlier answer).
 
-        Without one, or with one of another life, the whole state with `reset`. A page has 50 rows unless `limit` says; pass a
-        page's `next` on, with the same `since`, for the one that follows.
+        Without one, or with one of another life, the whole state with `reset`. A page has 50 rows unless `limit` says, and 32
+        MiB at most; pass a page's `next` on, with the same `since`, for the one that follows.
         """
         self.limits.id(id)
         room = self.limits.room(limit)

@@ -202,7 +202,10 @@ COPY_MESSAGES = insert(messages).from_select(
         case((m.status == "partial", "interrupted"), else_=m.status), m.mode, m.summary_through,
         literal_column("NULL"), literal_column("1"), literal_column("1"), m.created_at, m.updated_at, m.digest,
         m.metadata, m.content,
-    ).where(within, alive, m.position > b("after"), _settled),
+    )
+    .where(within, alive, m.position > b("after"), _settled)
+    # Who reads the changes of the copy relies on it: younger rows stand further behind.
+    .order_by(m.position),
 )  # fmt: skip
 
 # Generations -----------------------------------------------------------------------------------------------------------

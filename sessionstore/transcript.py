@@ -60,21 +60,25 @@ def newest_summary(transaction: Transaction, pk: int) -> Message | None:
 
 def context_of(transaction: Transaction, pk: int, octets: int) -> tuple[list[Message], Iterator[Message]]:
     """What stands in front of the context, and the rest of it, the newest first; so many bytes at once."""
+    room = Room(LOOKED_AT_ONCE, octets)
     summary = newest_summary(transaction, pk)
     if summary is not None:
-        return [summary], _newest_first(transaction, pk, summary.summary_through or 0, octets)
-    beginning, _ = _messages(transaction, pk, Stretch(-1, END, "asc", Room(MOST_INSTRUCTIONS, octets)))
+        return [summary], _each(transaction, pk, Stretch(summary.summary_through or 0, END, "desc", room))
+    beginning = _each(transaction, pk, Stretch(-1, END, "asc", Room(MOST_INSTRUCTIONS, octets)))
     head = list(instructions(beginning))
-    return head, _newest_first(transaction, pk, (head[-1].position or 0) if head else -1, octets)
+    return head, _each(transaction, pk, Stretch((head[-1].position or 0) if head else -1, END, "desc", room))
 
 
-def _newest_first(transaction: Transaction, pk: int, after: int, octets: int) -> Iterator[Message]:
-    before, more = END, True
+def _each(transaction: Transaction, pk: int, stretch: Stretch) -> Iterator[Message]:
+    """All of a stretch but its summaries, read piece by piece."""
+    more = True
     while more:
-        stretch = Stretch(after, before, "desc", Room(LOOKED_AT_ONCE, octets))
         found, more = _messages(transaction, pk, stretch, summaries=False)
         yield from found
-        before = (found[-1].position or 0) if found else before
+        if more:
+            last = found[-1].position or 0
+            rest = {"after": last} if stretch.order == "asc" else {"before": last}
+            stretch = msgspec.structs.replace(stretch, **rest)
 
 
 def _messages(transaction: Transaction, pk: int, stretch: Stretch, *, summaries: bool = True) -> Some:

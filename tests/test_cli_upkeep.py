@@ -121,6 +121,13 @@ def test_search_shows_where(run: Any) -> None:
     assert run("search", "?").exit_code == 1
 
 
+def test_search_shows_as_many_as_are_wanted_however_few_fit_into_a_page(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = run("search", "basil").stdout
+    monkeypatch.setenv("SESSIONSTORE_PAGE_BYTES", "1")
+    assert run("search", "basil", "--limit", str(whole.count("\n"))).stdout == whole
+    assert whole.count("\n") > 1
+
+
 def test_usage_is_added_up(run: Any) -> None:
     assert "turns 1\tinput tokens 12\t" in run("usage").stdout
     assert run("usage", "--by", "day").stdout.startswith("20")

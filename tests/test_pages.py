@@ -175,10 +175,15 @@ def test_no_more_is_kept_than_is_shown(url: str, clock: Clock) -> None:
         store.create("c")
         for n in range(50):
             store.append("c", [user(f"{n}"), reply("x" * megabyte)])
+        behind = store.create("d").value.conversation.tag
+        store.queue_inputs("d", [user("q" * megabyte) for _ in range(10)])
+        store.queue_inputs("d", [user("q" * megabyte) for _ in range(15)])
         looks: tuple[Callable[[], Any], ...] = (
             lambda: store.messages("c", limit=1_000),
             lambda: store.messages("c", limit=1_000, order="desc"),
             lambda: store.changes("c", limit=1_000),
+            lambda: store.changes("d", behind, limit=1_000),
+            lambda: store.inputs("d", limit=1_000),
             lambda: store.context("c"),
         )
         for look in looks:
@@ -208,3 +213,23 @@ def test_a_lease_holder_reads_what_he_has_claimed_in_pages(store: Store) -> None
     store.queue_inputs("c", [user("x" * 700, "q1"), user("x" * 700, "q2")])
     assert [message.id for message in store.claim_inputs("c", token=TOKEN).value] == ["q1", "q2"]
     assert [message.id for message in store.messages("c").items] == ["q1"]
+
+
+def test_instructions_stay_or_it_is_said_that_there_is_no_room(store: Store) -> None:
+    """Those that did not fit into the first look at the beginning were taken for old messages (found by review)."""
+    systems = [user("s" * 300, f"s{n}", role="system") for n in range(4)]
+    store.create("c", messages=[*systems[:3], user("hi", "u"), reply("hello", "r")])
+    assert [message.id for message in store.context("c").messages] == ["s0", "s1", "s2", "u", "r"]
+    store.create("d", messages=[*systems, user("hi"), reply("hello")])
+    with pytest.raises(errors.BudgetTooSmall):
+        store.context("d")
+
+
+def test_more_inputs_than_a_call_may_name_are_claimed_at_once(url: str, clock: Clock) -> None:
+    limits = Limits(messages_per_call=3)
+    with LiveServer(url, clock, limits=limits) as live, Client(live.address, limits=limits) as client:
+        client.create("c")
+        client.acquire("c", "worker", token=TOKEN)
+        for text in ("x", "y"):
+            client.queue_inputs("c", [user(text), user(text)])
+        assert len(client.claim_inputs("c", token=TOKEN).value) == 4

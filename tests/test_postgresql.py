@@ -752,6 +752,22 @@ def test_every_revision_goes_down_and_up_again_on_populated_data(url: str, clock
     migrate.upgrade(url)
 
 
+def test_a_fork_of_what_was_edited_is_told_whole(plain: Store, url: str) -> None:
+    """Edited rows lie at the end of a table that is read as it lies: in the copy they were younger than the rest (review)."""
+    plain.create("c", messages=[user(n, f"m{n}") for n in range(20)])
+    for n in range(4):
+        plain.put("c", user("edited", f"m{n}"))
+    with psycopg.connect(url, autocommit=True) as operator:
+        operator.execute("ANALYZE")
+    plain.fork("c", "copy")
+    page = plain.changes("copy", limit=5)
+    told = [message.position for message in page.messages]
+    while page.next is not None:
+        page = plain.changes("copy", next=page.next, limit=5)
+        told += [message.position for message in page.messages]
+    assert told == list(range(20))
+
+
 def test_many_that_migrate_at_once_all_succeed(empty: str) -> None:
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(lambda _: Store.open(empty, migrate_first=True).close(), range(6)))

@@ -167,7 +167,7 @@ def search(database: str | None, *, as_json: bool, conversation_id: str | None, 
             page = store.search(text, conversation_id=conversation_id, before=before, limit=size)
             for found in page.items:
                 show_one(plain(found), found_line(found), as_json=as_json)
-            limit, before = limit - size, page.next
+            limit, before = limit - len(page.items), page.next
             if before is None:
                 return
 

@@ -69,7 +69,7 @@ def context(
     count: Count | None = None,
     incarnation: int | None = None,
 ) -> Steps[Context]:
-    """See `Store.context`. What `count` counts is counted here, of the newest 1,000 messages."""
+    """See `Store.context`. What `count` counts is counted here, of the newest 1,000 messages (and 32 MiB)."""
     path = address(limits.id(id), "messages")
     most = limits.page if max_messages is None else limits.page_size(max_messages, "$.max_messages")
     limits.number(max_tokens, "$.max_tokens", least=1)

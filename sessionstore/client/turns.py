@@ -217,7 +217,8 @@ def claim_inputs(
     headers = claims(token, incarnation, if_match)
     while True:
         if ids is None:
-            named = (yield from _waiting(limits, id, incarnation)) or None
+            waiting = yield from _waiting(limits, id, incarnation)
+            named = waiting if 0 < len(waiting) <= limits.messages_per_call else None
         exchange = Exchange(
             "POST", address(id, "inputs", "claim"), headers=headers, body=given({"ids": named}), once=named is None
         )
