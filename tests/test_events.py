@@ -429,6 +429,29 @@ def test_a_watcher_that_stumbles_gets_up(
     assert "the watcher stumbled" in caplog.text
 
 
+def test_what_happens_before_the_watcher_begins_is_told(plain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest, looked, go = Watch._newest, threading.Event(), threading.Event()
+
+    def late(self: Watch, pulse: Any) -> int:
+        go.wait(10)
+        return newest(self, pulse)
+
+    def noted(found: Any) -> Any:
+        looked.set()
+        return found
+
+    monkeypatch.setattr(Watch, "_newest", late)
+    with plain.events("c") as events, ThreadPoolExecutor(1) as pool:
+        next(events)
+        look = events._followed.look
+        monkeypatch.setattr(events._followed, "look", lambda *state: noted(look(*state)))
+        told = pool.submit(events.wait, 5)
+        looked.wait(10)
+        plain.append("c", [user("x", "early")])
+        go.set()
+        assert told.result(10) is not None
+
+
 def test_news_that_come_while_it_is_read_are_read_as_well() -> None:
     async def main() -> None:
         state, reading = ["old"], asyncio.Event()

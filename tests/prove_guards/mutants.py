@@ -300,7 +300,7 @@ MUTANTS = [
     _("another life is no reset", "feed", "since.incarnation != conversation.incarnation or", "", "tests/test_changes.py", "test_another_life_and_a_future_version_are_a_reset"),
     _("pages of changes skip rows of one version", "queries", 'tuple_(m.version, m.pk) > tuple_(b("version"), b("row"))', 'm.version > b("version")', "tests/test_changes.py", "test_deletions_are_told_as_tombstones"),
     # Following
-    _("followers not told when the watcher starts", "watch", "        self.tell_everybody()\n        look_at_leases", "        look_at_leases", EVENTS, "test_a_watcher_that_stumbles_gets_up"),
+    _("followers not told when the watcher starts", "watch", "        self.tell_everybody()\n        look_at_leases", "        look_at_leases", EVENTS, "test_what_happens_before_the_watcher_begins_is_told"),
     _("own commits ring no bell", "sqlite/writer", "if self.committed is not None:", "if False:", EVENTS, "test_own_commits_ring_a_bell"),
     _("other processes not asked for", "watch", "pulse.beats() or self._bell.is_set()", "self._bell.is_set()", EVENTS, "test_what_is_committed_while_somebody_waits_is_told"),
     _("expired leases not looked at", "watch", "if time.monotonic() >= look_at_leases:", "if False:", EVENTS, "test_e2_an_expired_lease_is_told_though_nobody_comes"),
