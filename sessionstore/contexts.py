@@ -39,7 +39,7 @@ class Budget(msgspec.Struct, frozen=True):
         count = self.count or (None if self.tokens is None else stored_tokens)
         return 0 if count is None else sum(count(message) for message in messages)
 
-    def admits(self, number: int, size: int, octets: int = 0) -> bool:
+    def admits(self, number: int, size: int, octets: int) -> bool:
         """Whether so much fits."""
         return number <= self.messages and octets <= self.octets and (self.tokens is None or size <= self.tokens)
 

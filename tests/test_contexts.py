@@ -187,30 +187,34 @@ def test_an_empty_conversation_has_an_empty_context(store: Store) -> None:
 ROLES = st.lists(st.tuples(st.sampled_from(["user", "assistant", "tool"]), st.integers(0, 5)), max_size=30)
 
 
-@given(spoken=ROLES, most=st.integers(1, 12), tokens=st.one_of(st.none(), st.integers(1, 40)))
+@given(spoken=ROLES, most=st.integers(1, 12), tokens=st.one_of(st.none(), st.integers(1, 40)), octets=st.integers(20, 400))
 def test_whatever_was_said_the_context_is_an_end_of_it_that_begins_with_a_turn(
-    spoken: list[tuple[str, int]], most: int, tokens: int | None
+    spoken: list[tuple[str, int]], most: int, tokens: int | None, octets: int
 ) -> None:
     messages = [
         Message(1, str(n), n, role, '"x"', f'{{"tokens": {size}}}', "complete", None, None, 1, 0, 0)
         for n, (role, size) in enumerate(spoken)
     ]
-    budget = Budget(most, tokens, None)
+    budget = Budget(most, tokens, None, octets)
+
+    def admitted(some: list[Message]) -> bool:
+        return budget.admits(len(some), budget.size(some), sum(message.octets for message in some))
+
     try:
         fitted = fit([], reversed(messages), budget)
     except errors.BudgetTooSmall:
         # Only where the newest turn is too much.
         start = max((n for n in range(len(messages)) if _begins(messages, n)), default=0)
-        assert not budget.admits(len(messages) - start, budget.size(messages[start:]))
+        assert not admitted(messages[start:])
         return
     kept = len(fitted.messages)
     assert fitted.messages == messages[len(messages) - kept :]
-    assert budget.admits(kept, budget.size(fitted.messages))
+    assert admitted(fitted.messages)
     if fitted.cut:
         cut = len(messages) - kept
         assert _begins(messages, cut)
         longer = max(n for n in range(cut) if n == 0 or _begins(messages, n))
-        assert not budget.admits(len(messages) - longer, budget.size(messages[longer:]))
+        assert not admitted(messages[longer:])
     else:
         assert kept == len(messages)
 

@@ -169,7 +169,7 @@ def test_rows_count_as_before(store: Store, rows: int) -> None:
 
 
 def test_no_more_is_kept_than_is_shown(url: str, clock: Clock) -> None:
-    """Nor read: of fifty megabytes, two."""
+    """Of fifty megabytes, two."""
     megabyte = 1024 * 1024
     with Store.open(url, clock=clock, limits=Limits(page_bytes=2 * megabyte)) as store:
         store.create("c")
@@ -207,7 +207,7 @@ def test_rows_are_measured_where_they_have_their_content(plain: Store) -> None:
     assert size_of_row(row) == message.octets == len('"12345"') + len('{"k":1}')
 
 
-def test_a_lease_holder_reads_what_he_has_claimed_in_pages(store: Store) -> None:
+def test_all_that_waits_is_claimed_however_few_fit_into_a_page(store: Store) -> None:
     store.create("c")
     store.acquire("c", "worker", token=TOKEN)
     store.queue_inputs("c", [user("x" * 700, "q1"), user("x" * 700, "q2")])

@@ -211,7 +211,10 @@ def claim_inputs(
     incarnation: int | None = None,
     if_match: IfMatch | None = None,
 ) -> Steps[Answer[list[Message]]]:
-    """See `Store.claim_inputs`. Only a claim that names its inputs is answered again, so those that wait are looked up."""
+    """See `Store.claim_inputs`. Only a claim that names its inputs is answered again, so those that wait are looked up.
+
+    Where more wait than a call may name, none is named, and a claim without an answer is an unknown outcome.
+    """
     named = limits.ids(ids)
     orders.call(limits, id, token, incarnation, if_match)
     headers = claims(token, incarnation, if_match)

@@ -96,7 +96,7 @@ class PostgreSQLTransaction(Transaction):
         yield from self._wire().each(sql, {**constants, **parameters})
 
     def page(self, statement: Statement, room: Room, **parameters: Any) -> tuple[list[Any], bool]:
-        """See `Transaction`. The server says how large they are without reading what is too large."""
+        """See `Transaction`. The server sends nothing of what there is no room for."""
         sql, constants = self._statements[statement]
         asked = {**constants, **parameters, "count": room.rows + 1, "rows": room.rows, "octets": room.octets}
         found = self._done(self._sent(PAGE.format(sql), asked)).fetchall()

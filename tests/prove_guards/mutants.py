@@ -40,6 +40,7 @@ MUTANTS = [
     _("the newest change is everybody's", "feed", "    *newest, pruned = transaction.row(queries.OWN_CHANGES, owner=owner)\n", "    *newest, pruned = *transaction.row(queries.NEWEST_CHANGE), 0\n", OWNERS, "test_the_list_of_changes_tells_nothing_of_anothers"),
     _("a view has its first owner's door", "store", "        view._door = self._door.of(view.owner)  # noqa: SLF001  # our own\n", "", OWNERS, "test_what_is_anothers_is_not_there_whatever_is_called"),
     _("a view reads its first owner's rows", "store", "        view.owner = self.limits.owner(owner)\n        view._door = self._door.of(view.owner)", "        view._door = self._door.of(self.limits.owner(owner))", OWNERS, "test_lists_searches_sums_and_leases_have_nothing_of_anothers"),
+    _("what is anothers is looked for longer", "queries", "INCARNATION = select(c.pk).where(c.owner == b(\"owner\"), c.id", "INCARNATION = select(c.pk).where(c.id", ENTRY, "test_what_is_anothers_is_looked_for_in_the_same_way_as_what_never_was"),
     _("everybody is an owner", "limits", 'if self.id(value, path) == "*":', "if False:", OWNERS, "test_some_names_are_no_owners"),
     _("a revoked key is good", "keys", "self.revoked_at is not None or (", "(", OWNERS, "test_a_key_is_over_when_it_is_revoked_or_has_expired"),
     _("a key never expires", "keys", "self.expires_at is not None and self.expires_at <= now", "False", OWNERS, "test_a_key_is_over_when_it_is_revoked_or_has_expired"),
@@ -490,7 +491,7 @@ MUTANTS = [
     _("who was just connecting keeps his connection", "client/awaited", "        if self._closed and self._own:\n            await response", "        if False:\n            await response", TROUBLE, "test_who_is_connecting_while_the_awaited_client_is_closed_leaves_nothing_open"),
     _("waiting inputs are sorted with their contents", "feed", "    waiting = room.fill((transaction.row(queries.VERSIONED, row=row) for _, row in queued), size_of_row)\n", "    waiting = room.fill([transaction.row(queries.VERSIONED, row=row) for _, row in queued], size_of_row)\n", PAGES, "test_no_more_is_kept_than_is_shown"),
     _("instructions end with their page", "transcript", "        if more:\n            last =", "        if more and stretch.order == \"asc\":\n            return\n        if more:\n            last =", PAGES, "test_instructions_stay_or_it_is_said_that_there_is_no_room"),
-    _("a client claims the first page", "client/turns", "    while page.next is not None:\n        life", "    while False:\n        life", PAGES, "test_a_lease_holder_reads_what_he_has_claimed_in_pages"),
+    _("a client claims the first page", "client/turns", "    while page.next is not None:\n        life", "    while False:\n        life", PAGES, "test_all_that_waits_is_claimed_however_few_fit_into_a_page"),
     # PostgreSQL: run on a server
     _("copies lie in any order", "statements", "    .order_by(m.position),\n)", "    .order_by(m.position * 0),\n)", POSTGRESQL, "test_a_fork_of_what_was_edited_is_told_whole"),
     _("a server sends all of a page", "postgresql/transaction", " AND filled <= %(octets)s", "", PAGES, "test_pages_of_a_transcript_are_full_and_no_fuller"),
